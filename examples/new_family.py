@@ -43,13 +43,13 @@ class Alibi(Model):
     def initialise(self):
         initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))
 
-    def forward(self, tokens, *, token_mask=None, positions=None, cache=None, weights=False, last=None):
+    def forward(self, tokens, *, token_mask=None, positions=None, cache=None, last=None):
         check_tokens(tokens, self.config.vocabulary)
         causal = build_causal_mask(token_mask, tokens.shape[1] + (0 if cache is None else cache.length))
         settings = {"mask": causal, "bias": bias.alibi(self.config.heads), "cache": cache}
-        hidden, layer_weights = self.run_blocks(self.blocks, self.embedding(tokens), weights=weights, **settings)
+        hidden = self.run_blocks(self.blocks, self.embedding(tokens), **settings)
         hidden = hidden[:, -(last or hidden.shape[1]) :]
-        return Output(compute_token_logits(hidden, None, self.embedding), hidden, tuple(layer_weights))
+        return Output(compute_token_logits(hidden, None, self.embedding), hidden)
 
 
 model, tokens = Alibi(AlibiConfig()).eval(), torch.tensor([[5, 3, 7]])

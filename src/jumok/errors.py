@@ -1,6 +1,11 @@
-"""The errors and warnings of Jumok. An error says what is wrong, where, and what to do; the command line prints it."""
+"""The errors and warnings of Jumok, and the callbacks of long work. An error says what is wrong, where, what to do."""
 
 import os
+from collections.abc import Callable
+
+Progress = Callable[[int, int], None]  # takes the finished steps and all steps
+StageProgress = Callable[[int, int, str], None]  # the same, and the name of the stage
+Report = Callable[[str], None]  # takes one sentence for the person
 
 LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # in the order in which POSIX reads them
 MAX_MESSAGE_LENGTH = 1000  # characters; names from files and arguments can be a million characters long

@@ -39,12 +39,13 @@ class Listener:
         return True
 
     def requests(self, site: str) -> bool:
-        """Return whether a value that is computed only on request (a row log-sum-exp) is computed for this listener.
+        """Return whether a value that is computed only on request (weights, log-sum-exp) is computed for this listener.
 
         Args:
-            site: Name of the site. By default every accepted site is requested.
+            site: Name of the site. By default every accepted site is requested except the weights, which only the
+                explicit backend computes.
         """
-        return self.accepts(site)
+        return self.accepts(site) and not site.endswith(".weights")
 
     def __call__(self, site: str, value: Any) -> Any:
         """Receive the value at ``site`` and return the value to continue with."""

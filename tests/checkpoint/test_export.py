@@ -34,11 +34,11 @@ from jumok.models import (
 from jumok.models.bert import BERT
 from jumok.models.captioner import Captioner, CaptionerConfig
 from jumok.models.classifier import Classifier, ClassifierConfig
-from jumok.models.images.swin import Swin, SwinConfig
-from jumok.models.images.vit import ViT, ViTConfig
 from jumok.models.long import LongConfig
+from jumok.models.swin import Swin, SwinConfig
 from jumok.models.t5 import T5, T5Config
 from jumok.models.transformer import Transformer, TransformerConfig
+from jumok.models.vit import ViT, ViTConfig
 from parity import assert_parity, perturb_parameters
 
 SPECIAL_TOKENS = {"pad": "<pad>", "unknown": "<unk>"}

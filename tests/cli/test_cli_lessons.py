@@ -15,7 +15,7 @@ from jumok.cli.lessons.table_text import format_table
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
 from jumok.lab.experiments import EXPERIMENTS
-from jumok.models.images.vit import ViT, ViTConfig
+from jumok.models.vit import ViT, ViTConfig
 
 
 def run(*arguments: str) -> Result:

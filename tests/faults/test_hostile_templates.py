@@ -18,7 +18,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from hostile_files.chat_templates import QUICK, REAL, SLOW
-from jumok.data.tokenizers import chat_template, template_child
+from jumok.data.tokenizers import chat_template, limited_child, limited_process
 from jumok.data.tokenizers.chat_template import render_chat
 from jumok.errors import ArgumentError
 
@@ -51,12 +51,13 @@ def test_hostile_template_is_refused(name: str) -> None:
 def test_a_child_stays_below_256_mb() -> None:
     program = (
         "import resource, sys\n"
-        "from jumok.data.tokenizers.chat_template import render_chat, _stop_process\n"
+        "from jumok.data.tokenizers.chat_template import render_chat\n"
+        "from jumok.data.tokenizers.limited_process import stop_processes\n"
         "from hostile_files.chat_templates import QUICK\n"
         "for name in sys.argv[1:]:\n"
         "    try: render_chat(QUICK[name][0], [], {})\n"
         "    except ValueError: pass\n"
-        "_stop_process()\n"
+        "stop_processes()\n"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
     )
     names = ["a text of 10^9 characters", "doubling a hundred times", "a million lines indented by a million"]
@@ -77,7 +78,7 @@ def test_real_template_renders_as_in_transformers(name: str, reply: bool) -> Non
 
 def test_one_child_serves_many_conversations_and_threads() -> None:
     render_chat("x", [], {})
-    process = chat_template._processes[os.getpid()]._process
+    process = chat_template._process._process
     rendered: list[str] = []
 
     def render_often(number: int) -> None:
@@ -90,12 +91,12 @@ def test_one_child_serves_many_conversations_and_threads() -> None:
     for thread in threads:
         thread.join()
     assert sorted(rendered) == sorted(str(number) for number in range(4) for _ in range(20))
-    assert chat_template._processes[os.getpid()]._process is process
+    assert chat_template._process._process is process
 
 
 def test_a_dead_child_is_replaced() -> None:
     render_chat("x", [], {})
-    process = chat_template._processes[os.getpid()]._process
+    process = chat_template._process._process
     assert process is not None
     process.kill()
     process.wait()
@@ -103,9 +104,9 @@ def test_a_dead_child_is_replaced() -> None:
 
 
 def test_a_stopped_child_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "WALL_SECONDS", 0.2)
+    monkeypatch.setattr(limited_process, "WALL_SECONDS", -1.8)  # 0.2 s together with the limit of 2 s
     render_chat("x", [], {})
-    process = chat_template._processes[os.getpid()]._process
+    process = chat_template._process._process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
     with pytest.raises(ArgumentError, match="runs longer than 2 seconds"):
@@ -125,5 +126,5 @@ def test_messages_must_be_plain() -> None:
 
 
 def test_limits_are_those_of_the_documents() -> None:
-    assert (template_child.MAX_SECONDS, template_child.MAX_MEMORY, template_child.MAX_OUTPUT) == (2, 2**28, 10**6)
+    assert (limited_child.MAX_SECONDS, limited_child.MAX_MEMORY, limited_child.MAX_OUTPUT) == (2, 2**28, 10**6)
     assert len(QUICK) + len(SLOW) >= 30

@@ -47,7 +47,7 @@ def write_image_folder(folder: Path) -> None:
 
     import jumok
     from jumok.data.images.preparation import Preparation
-    from jumok.models.images.vit import ViT, ViTConfig
+    from jumok.models.vit import ViT, ViTConfig
 
     torch.manual_seed(0)
     model = ViT(ViTConfig(image=(8, 8), patch=(4, 4), width=4, layers=1, heads=2, hidden=8, classes=2))

@@ -125,41 +125,6 @@ QUICK: dict[str, tuple[Callable[[], str], str]] = {
         lambda: write_json(pre_tokenizer={"type": "FixedLength", "length": 0}),
         "length must be an integer from 1",
     ),
-    "a repetition of a repetition": (lambda: split("(a+)+$"), "repeats a repetition"),
-    "a hidden repetition of a repetition": (lambda: split(r"x|((?:[\[(]|b{2,})c?)*\)"), "repeats a repetition"),
-    **{
-        f"the slow pattern {pattern}": (lambda pattern=pattern: split(pattern), "which can take forever")
-        for pattern in (
-            "a*a*a*b",
-            "(.*)(.*)(.*)x",
-            "[ad]*[ad]*[bc]",  # 19 s for 1,000 letters, 8 times longer for each doubling
-            r"\w*\d*!",
-            r"[a-f]*[d-z]*!",
-            r"[[:alpha:]]*\p{L}*1",
-            "[\u0530-\u058f]*\\p{Lu}*!",
-            r"[\u0530-\x{58f}]*\p{Lu}*!",
-            r"\p{LC}*\p{Lu}*!",
-            r"\x61*\u0061*b",
-            "(?i)A*a*b",
-            "a*(?=a*b)",
-            "(ab)*ab(ab)*c",
-            "(a*)b?(a*)$",
-            "(a|a)*b",
-            "(a|aa)+b",
-            "(?:a{1,2})*b",
-            "a{2,}{2,}b",
-            "(a*){2,50}b",
-            "(a?){50}a{50}",
-            "a{0,99}a{0,99}a{0,99}b",
-            "x(?:a*a*b)?",
-            r"(a+)\1b",
-            r"(?<n>a\g<n>?b)",
-        )
-    },
-    "a pattern with the flag x": (lambda: split("(?x)a * a * b"), "the flag x, which is not supported"),
-    "a pattern of many quantifiers": (lambda: split("a" + "?" * 500), "more than 4 quantifiers in a row"),
-    "a pattern of deep groups": (lambda: split("(" * 200 + "a" + ")" * 200), "more than 30 levels deep"),
-    "a pattern of large counts": (lambda: split("((a?b){99}){99}"), "too long after expanding its counts"),
     "a pattern of a megabyte": (lambda: split("a" * 10**6), "a regular expression of 1,000,000 characters"),
     "a pattern that is not one": (lambda: split("((("), "is not a tokenizer: "),
     "a table that is not base64": (lambda: tabulate("가나다"), "table of characters"),
@@ -204,6 +169,42 @@ SLOW: dict[str, tuple[Callable[[], str], str]] = {
     ),
 }
 
+# Patterns that search for a long time, and a text on which they do: name -> (pattern, text).
+RUN, END = "a" * 3000, " b c x 1 !"
+SLOW_PATTERNS: dict[str, tuple[str, str]] = {
+    "a repetition of a repetition": ("(a+)+$", RUN + END),
+    "a hidden repetition of a repetition": (r"x|((?:[\[(]|b{2,})c?)*\)", "b" * 3000 + END),
+    **{
+        f"the slow pattern {pattern}": (pattern, text)
+        for pattern, text in {
+            "a*a*a*b": RUN + END,
+            "(.*)(.*)(.*)\nx": RUN + "\n\nx",
+            "[ad]*[ad]*[bc]": RUN + END,  # 19 s for 1,000 letters, 8 times longer for each doubling
+            r"\w*\d*!": "1" * 3000 + END,
+            r"[a-f]*[d-z]*!": "d" * 3000 + END,
+            r"[[:alpha:]]*\p{L}*1": RUN + END,
+            "[\u0530-\u058f]*\\p{Lu}*!": "\u0531" * 3000 + END,
+            r"[\u0530-\x{58f}]*\p{Lu}*!": "\u0531" * 3000 + END,
+            r"\p{LC}*\p{Lu}*!": "A" * 3000 + END,
+            r"\x61*\u0061*b": RUN + END,
+            "(?i)A*a*b": RUN + END,
+            "(?x)a * a * b": RUN + END,
+            "a*(?=a*b)": RUN + END,
+            "(ab)*ab(ab)*c": "ab" * 3000 + END,
+            "(a*)b?(a*)$": RUN + END,
+            "(a|a)*b": RUN + END,
+            "(a|aa)+b": RUN + END,
+            "(?:a{1,2})*b": RUN + END,
+            "a{2,}{2,}b": RUN + END,
+            "(a*){2,50}b": RUN + END,
+            "a{0,99}a{0,99}a{0,99}b": RUN + END,
+            "x(?:a*a*b)?": f"x{'a' * 100_000}{END}",
+            r"(a+)\1b": "a" * 10_000 + END,
+        }.items()
+    },
+}
+QUICK_PATTERNS = ["a repetition of a repetition", "the slow pattern [ad]*[ad]*[bc]", "the slow pattern (a+)\\1b"]
+
 # Unusual but harmless: these must load.
 GOOD: dict[str, Callable[[], str]] = {
     "Llama's normalizer": lambda: normalize({"type": "Prepend", "prepend": "▁"}, replace(" ", "▁")),
@@ -244,6 +245,11 @@ GOOD: dict[str, Callable[[], str]] = {
         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
+    "a pattern of many quantifiers": lambda: split("a" + "?" * 500),
+    "a pattern of deep groups": lambda: split("(" * 200 + "a" + ")" * 200),
+    "a pattern of large counts": lambda: split("((a?b){99}){99}"),
+    "a pattern of optional letters": lambda: split("(a?){50}a{50}"),  # linear in Oniguruma
+    "a pattern that calls itself": lambda: split(r"(?<n>a\g<n>?b)"),
     "digits in threes": lambda: split(r"\d{1,3}(?=(?:\d{3})*\b)|(?:\r?\n)+"),
     "Bloom's pattern": lambda: split(r" ?[^(\s|[.,!?…。，、।۔،])]+"),
     "BERT's template": lambda: process([SPECIAL, TEXT, SPECIAL]),

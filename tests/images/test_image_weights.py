@@ -25,8 +25,8 @@ from jumok.lens import save_image_weights
 from jumok.lens.describe.image_weights import PatchMaps, choose_image_site, compute_patch_maps
 from jumok.models import Model
 from jumok.models.captioner import Captioner, CaptionerConfig
-from jumok.models.images.swin import Swin, SwinConfig
-from jumok.models.images.vit import ViT, ViTConfig
+from jumok.models.swin import Swin, SwinConfig
+from jumok.models.vit import ViT, ViTConfig
 
 ROWS, COLUMNS, PATCH_ROWS, PATCH_COLUMNS = 15, 28, 5, 4  # 3 x 7 patches
 SIZES: dict[str, Any] = {"image": (ROWS, COLUMNS), "patch": (PATCH_ROWS, PATCH_COLUMNS), "channels": 1, "width": 8}

@@ -35,7 +35,7 @@ def keep(site: str, tensor: Any) -> Any:
 
 def build_fusion(**fields: Any) -> Fusion:
     torch.manual_seed(3)
-    model = Fusion(FusionConfig(**SIZES, length=32, separator=SEPARATOR, **fields)).eval()
+    model = Fusion(FusionConfig(**{**SIZES, "length": 32, "separator": SEPARATOR, **fields})).eval()
     perturb_parameters(model)
     return model
 
@@ -234,10 +234,10 @@ def test_knocking_out_a_passage_is_removing_it_from_the_source(removed: int) -> 
 
 
 def test_observed_encoder_computes_few_blocks_of_many_passages() -> None:
-    model = build_fusion()
+    model = build_fusion(length=100)
     source = torch.full((1, 64 * 100), 7)
     source[:, ::100] = SEPARATOR
-    mask = model._build_encoder_mask(source, None)
+    mask = model._embed_source(source, None)[1]["mask"]
     assert compute_coverage(mask, Grid(range(1), range(1), range(6400), range(6400))) < 0.06
 
 

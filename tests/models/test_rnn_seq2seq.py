@@ -12,6 +12,7 @@ from torch import Tensor
 
 from jumok import ArgumentError, BackendError, ShapeError
 from jumok.attention import mask
+from jumok.attention.weights import record_weights
 from jumok.layers import RecurrentEncoder
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.tap import listen
@@ -156,8 +157,10 @@ def test_weights_depend_on_the_decoders_state(kind: str) -> None:
     encoded = model.encode(SOURCE)
     state = model.compute_first_state(encoded)
     changed = replace(state, hidden=-state.hidden)
-    _, first, _ = model._run_step(model.target_embedding(TARGET[:, :1]), encoded, state, True)
-    _, second, _ = model._run_step(model.target_embedding(TARGET[:, :1]), encoded, changed, True)
+    with record_weights() as calls:
+        model.decode(TARGET[:, :1], encoded, state)
+        model.decode(TARGET[:, :1], encoded, changed)
+    (_, first), (_, second) = calls
     assert (first - second).abs().max() > 0.01
 
     linear = torch.randn(model.config.width + model.config.source_width)

@@ -18,7 +18,7 @@ from jumok.attention.grid import Grid
 from jumok.errors import ArgumentError, CheckpointError, JumokError, ShapeError
 from jumok.layers.window_attention import WindowAttention, WindowDistance, build_neighbour_mask, list_window_patches
 from jumok.models import Model
-from jumok.models.images.swin import Swin, SwinConfig
+from jumok.models.swin import Swin, SwinConfig
 from parity import assert_parity, check_round_trip
 
 SMALL = {

@@ -25,7 +25,7 @@ from jumok.errors import ArgumentError, CheckpointError, JumokError, ShapeError
 from jumok.layers import PatchEmbedding
 from jumok.layers.patches import check_images, compute_patch_grid
 from jumok.models import Model
-from jumok.models.images.vit import ViT, ViTConfig
+from jumok.models.vit import ViT, ViTConfig
 from parity import assert_parity, check_round_trip
 
 SMALL = {

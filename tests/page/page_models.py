@@ -11,7 +11,7 @@ import jumok
 from jumok.data.images.preparation import Preparation
 from jumok.models import GPT, ViT
 from jumok.models.gpt import GPTConfig
-from jumok.models.images.vit import ViTConfig
+from jumok.models.vit import ViTConfig
 
 LONG = 16_384
 

@@ -15,7 +15,7 @@ from catalogue_cache import download_or_skip
 from jumok.checkpoint.openai_whisper.convert import find_converted_folder
 from jumok.data.audio.synthesis import flite
 from jumok.errors import ArgumentError
-from jumok.tasks.speech.edited_transcript import hide_audio
+from jumok.tasks.speech.listening import hide_audio
 from jumok.web.saved_file import save_html
 from jumok.web.session import Start
 from speech.small_speech import play_tones, save_listener, train_listener, write_wav

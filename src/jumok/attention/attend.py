@@ -7,17 +7,16 @@ selects a backend, and returns the output.
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from jumok import axes, tap
 from jumok.errors import BackendError
 
 from .argument_checks import check_settings, check_tensors, make_unknown_argument_error
 from .backends import block_plan, blocked, explicit, flex, linear, sdpa
-from .backends.protocol import AttentionOutput, AttentionRequest, Backend
+from .backends.protocol import AttentionRequest, Backend
 from .bias import Bias
 from .grid import Positions, check_positions
 from .isolation import compute_isolated
@@ -43,81 +42,24 @@ MAX_HIDDEN_NUMBERS = 2**28
 _DEFAULT_SCORE = ScaledDot()
 
 
-@overload
+# `| Any`: arguments of other types are refused by the checks below, which say what to pass instead.
 def attend(
-    query: axes.Query,
-    key: axes.Key,
-    value: axes.Value,
-    *,
-    mask: Mask | None = None,
-    bias: Bias | None = None,
-    score: Score = _DEFAULT_SCORE,
-    query_positions: Positions | None = None,
-    key_positions: Positions | None = None,
-    dropout: float = 0.0,
-    backend: str = "auto",
-    site: str | None = None,
-    weights: Literal[False] = False,
-    safe: bool = False,
-) -> axes.Output: ...
-
-
-@overload
-def attend(
-    query: axes.Query,
-    key: axes.Key,
-    value: axes.Value,
-    *,
-    mask: Mask | None = None,
-    bias: Bias | None = None,
-    score: Score = _DEFAULT_SCORE,
-    query_positions: Positions | None = None,
-    key_positions: Positions | None = None,
-    dropout: float = 0.0,
-    backend: str = "auto",
-    site: str | None = None,
-    weights: Literal[True],
-    safe: bool = False,
-) -> tuple[axes.Output, axes.Weights]: ...
-
-
-@overload
-def attend(
-    query: axes.Query,
-    key: axes.Key,
-    value: axes.Value,
-    *,
-    mask: Mask | None = None,
-    bias: Bias | None = None,
-    score: Score = _DEFAULT_SCORE,
-    query_positions: Positions | None = None,
-    key_positions: Positions | None = None,
-    dropout: float = 0.0,
-    backend: str = "auto",
-    site: str | None = None,
-    weights: bool,
-    safe: bool = False,
-) -> axes.Output | tuple[axes.Output, axes.Weights]: ...
-
-
-# The overloads declare axes and types; the implementation takes Any, so that its own checks report wrong arguments.
-def attend(
-    query: Any,
-    key: Any,
-    value: Any,
+    query: axes.Query | Any,
+    key: axes.Key | Any,
+    value: axes.Value | Any,
     *positional: Any,
-    mask: Any = None,
-    bias: Any = None,
-    score: Any = _DEFAULT_SCORE,
-    query_positions: Any = None,
-    key_positions: Any = None,
+    mask: Mask | Any | None = None,
+    bias: Bias | Any | None = None,
+    score: Score | Any = _DEFAULT_SCORE,
+    query_positions: Positions | Any | None = None,
+    key_positions: Positions | Any | None = None,
     dropout: float = 0.0,
     backend: str = "auto",
     site: str | None = None,
     weights: bool = False,
     safe: bool = False,
     **unknown: Any,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Any:
     """Return the softmax-weighted sum of values for each query.
 
     Args:
@@ -134,7 +76,8 @@ def attend(
         dropout: Probability of dropping a weight. There is no training mode: pass 0 in evaluation.
         backend: ``"auto"``, ``"explicit"``, ``"sdpa"``, ``"blocked"``, ``"flex"`` or ``"linear"``. "auto" selects the
             fastest one; a named backend raises BackendError if it cannot compute the request.
-        site: Name under which listeners receive query, key, value, mask, bias, score, positions and output.
+        site: Name under which listeners receive query, key, value, mask, bias, score, positions and output, and on
+            request the weights and the row log-sum-exp.
         weights: Whether to return the weights too; "auto" then selects "explicit".
         safe: Whether NaN and infinity in a key or value reach only the queries that may attend to it, and dot products
             beyond the range of the dtype are computed in float64. This reads all inputs once more. By default, only
@@ -160,6 +103,7 @@ def attend(
     if positional or unknown:
         raise make_unknown_argument_error(attend, positional, unknown)
     has_listeners = site is not None and tap.has_listeners()
+    weights_requested = has_listeners and tap.is_requested(f"{site}.weights")
     if has_listeners:
         query = tap.tap(f"{site}.query", query)
         key = tap.tap(f"{site}.key", key)
@@ -183,7 +127,7 @@ def attend(
         range(queries) if query_positions is None else check_positions(query_positions, queries, batch, "query"),
         range(keys) if key_positions is None else check_positions(key_positions, keys, batch, "key"),
         dropout,
-        weights,
+        weights or weights_requested,
         has_listeners and tap.is_requested(f"{site}.logsumexp"),
     )
     if mask is not None and mask.needs_check:
@@ -197,17 +141,14 @@ def attend(
         answer = compute_isolated(request, lambda changed: _select_backend(backend, changed).compute(changed))
     else:
         answer = _select_backend(backend, request).compute(request)
-    output = _tap_output(answer, f"{site}") if has_listeners else answer.output
-    if answer.weights is None:
-        return output
-    return output, answer.weights
-
-
-def _tap_output(answer: AttentionOutput, site: str) -> Tensor:
-    output = tap.tap(f"{site}.output", answer.output)
-    if answer.logsumexp is not None:
-        tap.tap(f"{site}.logsumexp", answer.logsumexp)
-    return output
+    output = answer.output
+    if has_listeners:
+        output = tap.tap(f"{site}.output", output)
+        if answer.logsumexp is not None:
+            tap.tap(f"{site}.logsumexp", answer.logsumexp)
+        if weights_requested:
+            tap.tap(f"{site}.weights", answer.weights)
+    return (output, answer.weights) if weights else output
 
 
 def _select_backend(name: str, request: AttentionRequest) -> Backend:

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from jumok import axes
 from jumok.errors import ArgumentError
 
 from .mask import Mask
+from .weights import AttentionModule
 
 
-class FourierMixing(nn.Module):
+class FourierMixing(AttentionModule):
     """The real part of the Fourier transform over tokens and width; used in place of an attention.
 
     Every token takes part, padding included. Masks and weights are refused.
     """
 
-    def forward(self, inputs: axes.Hidden, *, mask: Mask | None = None, weights: bool = False) -> axes.Hidden:
+    def forward(self, inputs: axes.Hidden, *, mask: Mask | None = None) -> axes.Hidden:
         """Mix the tokens of each row.
 
         Args:
             inputs: Hidden vectors, ``[batch, query, width]``.
             mask: Must be None; the argument exists so that errors are clear.
-            weights: Must be False, likewise.
 
         Raises:
-            ArgumentError: If a mask or weights are requested.
+            ArgumentError: If there is a mask.
         """
-        if weights:
-            raise ArgumentError("FNet mixes tokens by a Fourier transform and has no weights; use MultiHead")
         if mask is not None:
             raise ArgumentError(f"FNet mixes all tokens and cannot apply the mask {mask!r}; use MultiHead")
 

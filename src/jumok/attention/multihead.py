@@ -3,24 +3,77 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from jumok import axes
-from jumok.errors import ArgumentError, ShapeError
+from jumok.errors import ArgumentError, BackendError, ShapeError
 from jumok.small_batch_linear import Linear
 from jumok.tap import tap
 
-from .attention_layer import AttentionLayer
+from .attend import BACKENDS, attend
 from .bias import Bias
 from .cache import Cache
 from .grid import Positions
 from .mask import Mask
 from .projection import PROJECTIONS, Projection, Sizes
-from .score import Score
+from .score import ScaledDot, Score
+from .weights import AttentionModule
 
 Rotation = Callable[[Tensor, Positions], Tensor]  # rotates queries and keys by position (layers.RotaryPositions)
+
+
+class AttentionLayer(AttentionModule):
+    """The settings that ``Head`` and ``MultiHead`` pass to ``attend()``."""
+
+    score: Score
+    sink: nn.Parameter | None
+    dropout: float
+    backend: str
+    site: str
+
+    def _configure(self, score: Score | None, dropout: float, backend: str, site: str) -> None:
+        """Set what ``attend()`` gets, and refuse what it would refuse when the model first runs."""
+        self.score = ScaledDot() if score is None else score
+        if not isinstance(self.score, Score):
+            raise ArgumentError(f"score must be a Score of jumok.attention.score, such as ScaledDot(), not {score!r}")
+        if not 0 <= dropout < 1:
+            raise ArgumentError(f"dropout must be at least 0 and below 1, not {dropout}")
+        if backend != "auto" and backend not in BACKENDS:
+            raise BackendError(f"unknown backend {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
+        # Registered here, because the score that holds a learned sink is not a module.
+        self.sink = self.score.sink if isinstance(self.score.sink, nn.Parameter) else None
+        self.dropout, self.backend, self.site = dropout, backend, site
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        query_positions: Positions | None = None,
+        key_positions: Positions | None = None,
+    ) -> Tensor:
+        score = self.score
+        if self.sink is not None and isinstance(score, ScaledDot):
+            score = dataclasses.replace(score, sink=self.sink)
+        output: Tensor = attend(
+            query,
+            key,
+            value,
+            mask=mask,
+            bias=bias,
+            score=score,
+            query_positions=query_positions,
+            key_positions=key_positions,
+            dropout=self.dropout if self.training else 0.0,  # attend() has no training mode
+            backend=self.backend,
+            site=self.site,
+        )
+        return output
 
 
 class Head(AttentionLayer):
@@ -68,28 +121,23 @@ class Head(AttentionLayer):
         *,
         mask: Mask | None = None,
         bias: Bias | None = None,
-        weights: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the output of the head, and its weights if requested.
+    ) -> Tensor:
+        """Return the output of the head; ``head(inputs, weights=True)`` returns the weights [batch, 1, query, key] too.
 
         Args:
             inputs: Vectors that queries are computed from, ``[batch, query, width]``.
             source: Vectors that keys and values are computed from, ``[batch, key, width]``; ``inputs`` by default.
             mask: Which keys each query may attend to; None allows all.
             bias: Numbers to add to the scores.
-            weights: Whether to return the weights ``[batch, 1, query, key]`` too.
         """
         source = inputs if source is None else source
         query = self.query(inputs)[:, None]
         key = self.key(source)[:, None]
         value = self.value(source)[:, None]
-        output, head_weights = self._attend(query, key, value, mask=mask, bias=bias, weights=weights)
-
-        output = output[:, 0]
+        output = self._attend(query, key, value, mask, bias)[:, 0]
         if self.output is not None:
             output = self.output(output)
-        output = tap(f"{self.site}.block_output", output)
-        return output if head_weights is None else (output, head_weights)
+        return tap(f"{self.site}.block_output", output)
 
 
 class MultiHead(AttentionLayer):
@@ -175,9 +223,9 @@ class MultiHead(AttentionLayer):
         bias: Bias | None = None,
         positions: Positions | None = None,
         cache: Cache | None = None,
-        weights: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Compute self-attention over ``inputs``, or cross-attention from ``inputs`` to ``source``.
+    ) -> Tensor:
+        """Compute self-attention over ``inputs``, or cross-attention from ``inputs`` to ``source``. The call
+        ``attention(inputs, weights=True)`` returns the weights ``[batch, head, query, key]`` too.
 
         Args:
             inputs: Hidden vectors, ``[batch, query, width]``.
@@ -186,19 +234,18 @@ class MultiHead(AttentionLayer):
             bias: Numbers to add to the scores.
             positions: Positions of the inputs for the rotation; by default they follow the cached tokens.
             cache: Keys and values of earlier tokens; new ones are appended. A source is projected once.
-            weights: Whether to return the weights ``[batch, head, query, key]`` too.
 
         Returns:
-            The output, ``[batch, query, width]``; with ``weights=True`` also the weights.
+            The output, ``[batch, query, width]``.
         """
         self._check_inputs(inputs, source)
         if cache is None:
-            return self._forward(inputs, source, mask, bias, positions, None, weights)
+            return self._forward(inputs, source, mask, bias, positions, None)
 
         slot, source_slot = cache.get_or_create_slot(self), cache.get_or_create_source_slot(self)
         length, query_count = slot.length, source_slot.query_count
         try:
-            return self._forward(inputs, source, mask, bias, positions, cache, weights)
+            return self._forward(inputs, source, mask, bias, positions, cache)
         except Exception:  # restore the cache, so that the caller may try again
             slot.length, source_slot.query_count = length, query_count
             raise
@@ -211,26 +258,16 @@ class MultiHead(AttentionLayer):
         bias: Bias | None,
         positions: Positions | None,
         cache: Cache | None,
-        weights: bool,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Tensor:
         if source is None:
             query, key, value, start = self._project_self(inputs, positions, cache)
         else:
             query, key, value, start = self._project_cross(inputs, source, cache)
 
-        output, layer_weights = self._attend(
-            query,
-            key,
-            value,
-            mask=mask,
-            bias=bias,
-            query_positions=range(start, start + inputs.shape[1]),
-            key_positions=range(key.shape[2]),
-            weights=weights,
-        )
-        output = self.output(output.transpose(1, 2).flatten(2))
-        output = tap(f"{self.site}.block_output", output)
-        return output if layer_weights is None else (output, layer_weights)
+        query_positions = range(start, start + inputs.shape[1])
+        attended = self._attend(query, key, value, mask, bias, query_positions, range(key.shape[2]))
+        output: Tensor = self.output(attended.transpose(1, 2).flatten(2))
+        return tap(f"{self.site}.block_output", output)
 
     def _project_self(
         self, inputs: Tensor, positions: Positions | None, cache: Cache | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -12,17 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jumok.errors import CheckpointError
-from jumok.files import flush_to_disk
+from jumok.files import compute_sha256, flush_to_disk
 
 from .tensor_files import read_json, safe_join
 
 MANIFEST_FILE = "manifest.json"
-
-
-def compute_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_manifest(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from jumok import defaults
 
 from .arguments import load_and_prepare, split_model_and_input
 from .command import Command, collect_given_options, json_option, show_progress
-from .effect_report import describe_metric, effects_to_json, print_edges, print_heads
+from .effect_report import effects_to_json, print_edges, print_heads
 from .input_summary import explain_failures, input_to_json, limit_option, summarize_input
 from .page_hint import EFFECT, print_page_hint
 from .picture_options import add_picture_options, check_picture_paths
@@ -22,32 +22,10 @@ if TYPE_CHECKING:
     from jumok.lens.effects.metrics import Metric
     from jumok.tasks.labelled_input import LabelledInput
 
+# Metric.kinds; written here because the help must not import torch.
 METRICS = ("log-probability", "logit-difference", "loss", "kl", "class", "value", "similarity")
-# The options that a metric needs.
-METRIC_OPTIONS = {"log-probability": "--token", "logit-difference": "--right and --wrong", "class": "--label"}
 # Options that apply to only one choice of --over.
 OVER_OPTIONS = {"heads": ("by", "png", "svg"), "edges": ("verify", "controls")}
-
-
-@dataclass(frozen=True)
-class MetricRequest:
-    """The options that choose the metric.
-
-    Args:
-        metric: The name of the metric; None selects it from the model.
-        token: The token whose log-probability is measured.
-        right: The token that should be likely, for the logit difference.
-        wrong: The token that should be unlikely.
-        label: The class whose logit is measured.
-        position: The position at which the metric reads the logits; None means the last.
-    """
-
-    metric: str | None
-    token: str | None
-    right: str | None
-    wrong: str | None
-    label: int | None
-    position: int | None
 
 
 @click.command(
@@ -126,15 +104,14 @@ def effect(
     reads INPUT; ranked, with controls. Edges are screened by their gradient; the largest ones are verified exactly, and
     compared with random edges of similar weight."""
     from jumok.lens import effect as measure
-    from jumok.lens.effects.effect_figure import EffectFigure
+    from jumok.lens.effects.effect_table import EffectFigure
 
-    request = MetricRequest(**metric_options)
-    metric_name = _check_metric(request)
+    kind = _choose_metric(**metric_options)
     _refuse_unused_options(context, over)
     paths = check_picture_paths(png, svg)
 
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
-    metric = _build_metric(labelled, request, metric_name)
+    metric = _build_metric(labelled, kind, metric_options)
     with show_progress("cutting", as_json) as report, explain_failures(loaded.model):
         effects = measure(
             loaded,
@@ -151,12 +128,12 @@ def effect(
             **labelled.named,
         )
 
-    title = f"{describe_metric(effects, loaded)}: {effects.clean:.4f}"
+    title = f"{effects.metric.describe(loaded.tokenizer)}: {effects.clean:.4f}"
     figures = [str(EffectFigure(effects, title).save(path)) for path in paths]
     if as_json:
-        fields = {**effects_to_json(effects, loaded, labelled), **input_to_json(labelled), "pictures": figures}
-        fields["model"] = split_model_and_input(arguments)[0]
-        click.echo(json.dumps(fields, ensure_ascii=False))
+        report_fields = {**effects_to_json(effects, loaded, labelled), **input_to_json(labelled), "pictures": figures}
+        report_fields["model"] = split_model_and_input(arguments)[0]
+        click.echo(json.dumps(report_fields, ensure_ascii=False))
         return
     click.echo(f"{loaded.family}, {summarize_input(labelled)}")
     click.echo(f"{title}\n")
@@ -176,52 +153,54 @@ def _refuse_unused_options(context: click.Context, over: str) -> None:
         raise click.UsageError(f"--{name} applies only to --over {other}, not to --over {over}")
 
 
-def _check_metric(request: MetricRequest) -> str | None:
-    """Return the name of the metric that the options describe; None = the default. Runs before a model is loaded."""
+def _choose_metric(metric: str | None, position: int | None, **targets: str | int | None) -> type[Metric] | None:
+    """Return the class of the metric that the options describe; None = the default. Runs before a model is loaded."""
     from jumok.errors import ArgumentError
+    from jumok.lens.effects.metrics import Metric
 
-    if (request.right is None) != (request.wrong is None):
+    if (targets["right"] is None) != (targets["wrong"] is None):
         raise ArgumentError("a logit difference needs two tokens: give --right and --wrong")
-
-    targets = {"log-probability": request.token, "logit-difference": request.right, "class": request.label}
-    described = [name for name, target in targets.items() if target is not None]
-    clashes = [METRIC_OPTIONS[name] for name in described]
-    if request.metric is not None and request.metric not in described:
-        clashes.append(f"--metric {request.metric}")
+    options = {
+        name: " and ".join(f"--{field}" for field in kind.list_needed_fields()) for name, kind in Metric.kinds.items()
+    }
+    described = [
+        name
+        for name, kind in Metric.kinds.items()
+        if any(targets[field] is not None for field in kind.list_needed_fields())
+    ]
+    clashes = [options[name] for name in described]
+    if metric is not None and metric not in described:
+        clashes.append(f"--metric {metric}")
     if described and len(clashes) > 1:
         raise ArgumentError(f"{' and '.join(clashes)} select different metrics; give one metric")
 
-    metric = request.metric or (described[0] if described else None)
-    if metric in targets and metric not in described:
-        raise ArgumentError(f"the metric {metric} needs {METRIC_OPTIONS[metric]}")
-    if request.position is not None and metric in ("loss", "class", "similarity"):
-        raise ArgumentError(f"the metric {metric} has no position; remove --position")
-    return metric
+    name = metric or (described[0] if described else None)
+    if name is None:
+        return None
+    if options[name] and name not in described:
+        raise ArgumentError(f"the metric {name} needs {options[name]}")
+    if position is not None and not hasattr(Metric.kinds[name], "position"):
+        raise ArgumentError(f"the metric {name} has no position; remove --position")
+    return Metric.kinds[name]
 
 
-def _build_metric(labelled: LabelledInput, request: MetricRequest, name: str | None) -> Metric | None:
+def _build_metric(labelled: LabelledInput, kind: type[Metric] | None, options: dict[str, Any]) -> Metric | None:
     """Return the metric; None = the default of ``jumok.effect``."""
     from jumok.errors import ArgumentError
-    from jumok.lens.effects import metrics
+    from jumok.lens.effects.metrics import Value
 
-    position = -1 if request.position is None else request.position
-    if request.token is not None:
-        return metrics.LogProbability(request.token, position)
-    if request.right is not None and request.wrong is not None:
-        return metrics.LogitDifference(request.right, request.wrong, position)
-    if request.label is not None:
-        return metrics.ClassScore(request.label)
-    if name == "loss":
-        return metrics.Loss(tuple(labelled.inputs[-1][0].tolist()))
-    if name == "kl":
-        return metrics.Divergence(position)
-    if name == "similarity":
-        return metrics.Similarity()
-    if name == "value" or (labelled.target and labelled.inputs[1].is_floating_point()):
-        return metrics.Value(position)
+    if kind is None and labelled.target and labelled.inputs[1].is_floating_point():
+        kind = Value
+    if kind is not None:
+        names = {field.name for field in fields(kind)}
+        arguments = {name: option for name, option in options.items() if name in names and option is not None}
+        if "tokens" in names:
+            arguments["tokens"] = tuple(labelled.inputs[-1][0].tolist())
+        return kind(**arguments)
+    position = options["position"]
     if labelled.answer_length:
-        return _measure_answer_token(labelled, request.position or 0)
-    if request.position is not None:
+        return _measure_answer_token(labelled, position or 0)
+    if position is not None:
         raise ArgumentError("--position needs a metric: give --token, --right and --wrong, or --metric kl")
     return None
 

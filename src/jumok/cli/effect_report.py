@@ -16,20 +16,13 @@ if TYPE_CHECKING:
     from jumok.tasks.labelled_input import LabelledInput
 
 
-def describe_metric(effects: Effects, loaded: Loaded | LoadedTransformers) -> str:
-    """Return the metric's description, with token numbers replaced by their text."""
-    from jumok.lens.effects.metrics import name_tokens
-
-    return name_tokens(str(effects.metric), loaded.tokenizer)
-
-
 def effects_to_json(effects: Effects, loaded: Loaded | LoadedTransformers, labelled: LabelledInput) -> dict[str, Any]:
     """Return the effects as a dictionary for JSON, with the text of tokens next to their numbers and positions.
 
     Args:
         effects: The effects of heads or edges.
     """
-    fields = {**effects.to_json(), "metric_text": describe_metric(effects, loaded)}
+    fields = {**effects.to_json(), "metric_text": effects.metric.describe(loaded.tokenizer)}
     fields["rows"] = [_row_to_json(effects, row, labelled) for row in effects]
     if effects.over == "edges":
         comparison = effects.weight_and_effect

@@ -38,7 +38,7 @@ def print_transcripts(loaded: Loaded, paths: list[str], options: dict[str, Any],
     """Transcribe audio files and print the result."""
     from jumok.errors import ArgumentError
     from jumok.tasks.speech import parse_transcription_settings
-    from jumok.tasks.speech.audio_input import read_samples
+    from jumok.tasks.speech.audio_window import read_samples
 
     options = dict(options)
     output = _choose_format(options, as_json)
@@ -126,7 +126,7 @@ def _print_json(loaded: Loaded, path: str, samples: Any, settings: Transcription
 def _print_subtitles(loaded: Loaded, samples: Any, settings: TranscriptionSettings, words: bool, output: str) -> None:
     """Print each subtitle as soon as it is decoded."""
     from jumok.tasks.speech import Transcript, transcribe, transcribe_segments
-    from jumok.tasks.speech.subtitles import Cue, format_srt, format_vtt
+    from jumok.tasks.speech.transcript import Cue, format_srt, format_vtt
 
     cues: Iterator[Cue] | list[Any]
     segments: list[Segment] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -12,61 +11,13 @@ from torch import Tensor
 from jumok.attention import Cache
 from jumok.errors import ArgumentError
 from jumok.models import Model, RNNSeq2Seq
-from jumok.models.model import Output
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.rnn_seq2seq import State
 
 from .causal_decoder import CausalDecoder
 from .incremental_decoder import IncrementalDecoder, Report, StepLogits, warn_about_context
 
 DEFAULT_LIMIT = 64  # new tokens, where the caller of a decoding loop gives no limit
-
-
-@runtime_checkable
-class EncoderDecoder(Protocol):
-    """A model with ``encode()`` and ``decode()``, both by attention: T5, Transformer, Captioner."""
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the parameters."""
-        ...
-
-    @property
-    def start_token(self) -> int | None:
-        """The token that every target begins with."""
-        ...
-
-    @property
-    def context_length(self) -> int | None:
-        """The longest target in tokens; None = unlimited."""
-        ...
-
-    def encode(self, source: Tensor, /, *, source_token_mask: Tensor | None = None) -> Tensor:
-        """Return the encoder's output, [batch, source, width].
-
-        Args:
-            source: Token ids, [batch, source], or images or regions.
-            source_token_mask: True = real token, [batch, source]; None if there is no padding.
-        """
-        ...
-
-    def decode(
-        self,
-        target: Tensor,
-        encoded: Tensor,
-        /,
-        *,
-        source_token_mask: Tensor | None = None,
-        cache: Cache | None = None,
-        last: int | None = None,
-    ) -> Output:
-        """Return the decoder's output for new target tokens.
-
-        Args:
-            target: New token ids, [batch, target].
-            source_token_mask: True = real source token; None if there is no padding.
-            last: Compute logits of only this many last tokens; None means all.
-        """
-        ...
 
 
 class CrossAttentionDecoder(IncrementalDecoder):
@@ -151,7 +102,7 @@ class RecurrentDecoder(IncrementalDecoder):
         self.model = model
         self.state: State | None = None
         self.encoded = model.encode(tokens, source_token_mask=source_token_mask)
-        self.start = torch.full((len(sources), 1), model.start_token, device=tokens.device)
+        self.start = torch.full((len(sources), 1), model.config.start, device=tokens.device)
 
     def prefill(self) -> StepLogits:
         """Read the start token and return the logits of the first new token, [batch, 1, vocab]."""

@@ -17,6 +17,7 @@ from jumok.attention.cache import Cache
 from jumok.attention.grid import Positions
 from jumok.attention.mask import Mask
 from jumok.attention.multihead import MultiHead
+from jumok.attention.weights import AttentionModule
 from jumok.errors import ArgumentError
 from jumok.tap import tap
 
@@ -32,7 +33,7 @@ class AttentionSettings(TypedDict, total=False):
     grid: tuple[int, int]  # rows and columns of an image, for attention in windows
 
 
-class _ResidualBlock(nn.Module):
+class _ResidualBlock(AttentionModule):
     """Residual connections with a norm before or after each layer, and dropout on the output of each layer."""
 
     def __init__(self, feedforward: nn.Module, order: str, dropout: float) -> None:
@@ -54,10 +55,9 @@ class _ResidualBlock(nn.Module):
         return output if self.order == "pre" else norm(output)
 
     def _apply_attention(
-        self, hidden: Tensor, attention: nn.Module, norm: nn.Module, weights: bool, settings: AttentionSettings
-    ) -> tuple[Tensor, Tensor | None]:
-        attended, layer_weights = _call_attention(attention, self._normalize_input(hidden, norm), weights, settings)
-        return self._add_residual(hidden, attended, norm), layer_weights
+        self, hidden: Tensor, attention: nn.Module, norm: nn.Module, settings: AttentionSettings
+    ) -> Tensor:
+        return self._add_residual(hidden, attention(self._normalize_input(hidden, norm), **settings), norm)
 
     def _apply_feedforward(self, hidden: Tensor, norm: nn.Module) -> Tensor:
         output = self.feedforward(self._normalize_input(hidden, norm))
@@ -95,20 +95,16 @@ class EncoderBlock(_ResidualBlock):
         self.attention = attention
         self.attention_norm, self.feedforward_norm = norm(), norm()
 
-    def forward(
-        self, inputs: axes.Hidden, *, weights: bool = False, **settings: Unpack[AttentionSettings]
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the output of the block, and the weights of its attention if requested.
+    def forward(self, inputs: axes.Hidden, **settings: Unpack[AttentionSettings]) -> Tensor:
+        """Return the output of the block; ``block(inputs, weights=True)`` returns the weights of its attention too.
 
         Args:
             inputs: Hidden vectors, ``[batch, query, width]``.
-            weights: Whether to return the weights ``[batch, head, query, key]`` too.
             settings: Arguments of the attention: mask, bias, positions, cache.
         """
         hidden = tap(f"{self.site}.input", inputs)
-        hidden, layer_weights = self._apply_attention(hidden, self.attention, self.attention_norm, weights, settings)
-        hidden = self._apply_feedforward(hidden, self.feedforward_norm)
-        return hidden if layer_weights is None else (hidden, layer_weights)
+        hidden = self._apply_attention(hidden, self.attention, self.attention_norm, settings)
+        return self._apply_feedforward(hidden, self.feedforward_norm)
 
 
 class DecoderBlock(_ResidualBlock):
@@ -147,9 +143,9 @@ class DecoderBlock(_ResidualBlock):
         bias: Bias | None = None,
         positions: Positions | None = None,
         cache: Cache | None = None,
-        weights: bool = False,
-    ) -> Tensor | tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the output of the block; with ``weights=True`` also (self-attention weights, cross-attention weights).
+    ) -> Tensor:
+        """Return the output of the block; ``block(inputs, source, weights=True)`` returns (self-attention weights,
+        cross-attention weights) too.
 
         Args:
             inputs: Hidden vectors, ``[batch, query, width]``.
@@ -159,24 +155,17 @@ class DecoderBlock(_ResidualBlock):
             bias: Bias of the self-attention.
             positions: Positions of the inputs, for the rotation.
             cache: Keys and values of earlier tokens.
-            weights: Whether to return the weights too.
         """
         self_settings: AttentionSettings = {"mask": mask, "bias": bias, "positions": positions, "cache": cache}
         cross_settings: AttentionSettings = {"source": source, "mask": source_mask, "cache": cache}
 
         hidden = tap(f"{self.site}.input", inputs)
-        hidden, self_weights = self._apply_attention(
-            hidden, self.attention, self.attention_norm, weights, self_settings
-        )
-        hidden, cross_weights = self._apply_attention(hidden, self.cross, self.cross_norm, weights, cross_settings)
-        hidden = self._apply_feedforward(hidden, self.feedforward_norm)
-
-        if self_weights is None or cross_weights is None:
-            return hidden
-        return hidden, (self_weights, cross_weights)
+        hidden = self._apply_attention(hidden, self.attention, self.attention_norm, self_settings)
+        hidden = self._apply_attention(hidden, self.cross, self.cross_norm, cross_settings)
+        return self._apply_feedforward(hidden, self.feedforward_norm)
 
 
-class BareBlock(nn.Module):
+class BareBlock(AttentionModule):
     """Attention, then a feed-forward network, without norms and residual connections: to show what those are for.
 
     Args:
@@ -188,26 +177,12 @@ class BareBlock(nn.Module):
         super().__init__()
         self.attention, self.feedforward = attention, feedforward
 
-    def forward(
-        self, inputs: axes.Hidden, *, weights: bool = False, **settings: Unpack[AttentionSettings]
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the output of the block, and the weights of its attention if requested.
+    def forward(self, inputs: axes.Hidden, **settings: Unpack[AttentionSettings]) -> Tensor:
+        """Return the output of the block; ``block(inputs, weights=True)`` returns the weights of its attention too.
 
         Args:
             inputs: Hidden vectors, ``[batch, query, width]``.
-            weights: Whether to return the weights ``[batch, head, query, key]`` too.
             settings: Arguments of the attention: mask, bias, positions, cache.
         """
-        attended, layer_weights = _call_attention(self.attention, inputs, weights, settings)
-        output: Tensor = self.feedforward(attended)
-        return output if layer_weights is None else (output, layer_weights)
-
-
-def _call_attention(
-    attention: nn.Module, inputs: Tensor, weights: bool, settings: AttentionSettings
-) -> tuple[Tensor, Tensor | None]:
-    """Return the output of an attention and its weights, None unless requested."""
-    if not weights:
-        return attention(inputs, **settings), None
-    output, layer_weights = attention(inputs, weights=True, **settings)
-    return output, layer_weights
+        output: Tensor = self.feedforward(self.attention(inputs, **settings))
+        return output

@@ -48,11 +48,12 @@ def compute_patch_grid(image: Sequence[int], patch: Sequence[int]) -> tuple[int,
     return image[0] // patch[0], image[1] // patch[1]
 
 
-def check_images(images: Tensor, channels: int) -> None:
+def check_images(images: Tensor, channels: int, size: Sequence[int] | None = None) -> None:
     """Raise ShapeError unless the images are floating-point numbers with this many channels.
 
     Args:
         images: Images, ``[batch, channel, row, column]``.
+        size: Rows and columns that they must have, because the model has learned positions for them; None = any.
     """
     if images.dim() != 4 or not images.is_floating_point():
         raise ShapeError(
@@ -61,6 +62,11 @@ def check_images(images: Tensor, channels: int) -> None:
         )
     if images.shape[1] != channels:
         raise ShapeError(f"this model reads images of {channels} channels, not {images.shape[1]} {list(images.shape)}")
+    if size is not None and tuple(images.shape[2:]) != tuple(size):
+        raise ShapeError(
+            f"this model has learned positions for images of {size[0]} x {size[1]} pixels, not "
+            f"{images.shape[2]} x {images.shape[3]}; resize the images"
+        )
 
 
 class PatchEmbedding(nn.Module):

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
 
-from .embedding import make_embedding
 from .rotary_scaling import RotaryScaling
+from .token_inputs import make_embedding
 
 
 def _as_tensor(positions: Positions, device: torch.device) -> Tensor:

@@ -11,6 +11,7 @@ from jumok import axes
 from jumok.attention import attend
 from jumok.attention.mask import Mask
 from jumok.attention.score import Score
+from jumok.attention.weights import AttentionModule
 from jumok.errors import ArgumentError, ShapeError
 from jumok.tap import tap
 
@@ -93,7 +94,7 @@ class RecurrentEncoder(nn.Module):
         return torch.cat(list(final[-directions:]), -1)
 
 
-class StateAttention(nn.Module):
+class StateAttention(AttentionModule):
     """One head without projections: decoder states attend to encoder states.
 
     Args:
@@ -119,20 +120,19 @@ class StateAttention(nn.Module):
         *,
         mask: Mask | None = None,
         query_offset: int = 0,
-        weights: bool = False,
-    ) -> tuple[Float[Tensor, "batch query source_width"], Float[Tensor, "batch 1 query key"] | None]:
-        """Return the weighted sum of source states for each input, and the weights (None unless requested).
+    ) -> Float[Tensor, "batch query source_width"]:
+        """Return the weighted sum of source states for each input. The call ``attention(inputs, source, weights=True)``
+        returns the weights ``[batch, 1, query, key]`` too.
 
         Args:
             inputs: Decoder states, ``[batch, query, width]``.
             source: Encoder states, ``[batch, key, source_width]``.
             mask: Which source states each input may attend to; None allows all.
             query_offset: Position of the first input.
-            weights: Whether to return the weights ``[batch, 1, query, key]``.
         """
         # under autocast the decoder's LSTM may return bfloat16 where the encoder's returns float32
         query, key = inputs[:, None].to(source.dtype), source[:, None]
-        attended = attend(
+        output: Tensor = attend(
             query,
             key,
             key,
@@ -141,10 +141,8 @@ class StateAttention(nn.Module):
             query_positions=range(query_offset, query_offset + inputs.shape[1]),
             backend=self.backend,
             site=self.site,
-            weights=weights,
         )
-        output, state_weights = attended if isinstance(attended, tuple) else (attended, None)
-        return tap(f"{self.site}.block_output", output[:, 0]), state_weights
+        return tap(f"{self.site}.block_output", output[:, 0])
 
 
 def _count_tokens(inputs: Tensor, token_mask: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Functions shared by the families that read tokens: checks, positions, pooling and the output layer."""
+"""Functions shared by the families that read tokens: embedding, checks, positions, pooling and the output layer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ from jumok.attention.grid import Positions
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError, ShapeError, describe_type
 from jumok.small_batch_linear import linear
+
+
+def make_embedding(count: int, width: int) -> nn.Embedding:
+    """Make an embedding table, drawn from the unit normal.
+
+    On the meta device nothing is drawn: the numbers come from a file, and drawing would import hundreds of modules.
+    """
+    table = torch.empty(count, width)
+    if not table.is_meta:
+        nn.init.normal_(table)
+    return nn.Embedding(count, width, _weight=table)
 
 
 def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:

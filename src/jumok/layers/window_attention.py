@@ -36,9 +36,9 @@ class WindowAttention(MultiHead):
         self.table = nn.Parameter(torch.zeros((2 * window - 1) ** 2, heads))
 
     def forward(  # type: ignore[override]  # a grid has neither source nor cache, and builds its own mask and bias
-        self, inputs: axes.Hidden, *, grid: tuple[int, int], weights: bool = False
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the output, and with ``weights`` the weights [batch x windows, head, patch, patch]."""
+        self, inputs: axes.Hidden, *, grid: tuple[int, int]
+    ) -> Tensor:
+        """Return the output; with ``weights=True`` the call also returns [batch x windows, head, patch, patch]."""
         window, shift = self.select_window_and_shift(grid)
         rows, columns = grid
         padded = functional.pad(inputs.unflatten(1, grid), (0, 0, 0, -columns % window, 0, -rows % window))
@@ -46,12 +46,10 @@ class WindowAttention(MultiHead):
         padded_grid = (padded.shape[1], padded.shape[2])
         neighbours = build_neighbour_mask(padded_grid, window, shift, len(inputs)) if shift else None
         distance_bias = WindowDistance(self.table, self.window, window)
-        answer = super().forward(windows.flatten(0, 1), mask=neighbours, bias=distance_bias, weights=weights)
+        output = super().forward(windows.flatten(0, 1), mask=neighbours, bias=distance_bias)
 
-        output, window_weights = answer if isinstance(answer, tuple) else (answer, None)
         joined = _join_windows(output.unflatten(0, windows.shape[:2]), window, padded_grid[1] // window)
-        joined = joined.roll((shift, shift), (1, 2))[:, :rows, :columns].flatten(1, 2)
-        return joined if window_weights is None else (joined, window_weights)
+        return joined.roll((shift, shift), (1, 2))[:, :rows, :columns].flatten(1, 2)
 
     def convert_projection(self, projection: str) -> MultiHead:
         """Refuse: the table of distances belongs to this class."""

@@ -13,7 +13,8 @@ are smaller.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,9 +25,14 @@ from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
-from jumok.layers.embedding import make_embedding
 from jumok.layers.feedforward import get_activation
-from jumok.layers.token_inputs import build_padding_mask, check_token_mask, check_tokens, select_first_token
+from jumok.layers.token_inputs import (
+    build_padding_mask,
+    check_token_mask,
+    check_tokens,
+    make_embedding,
+    select_first_token,
+)
 
 from .config import Config
 from .model import Model, Output, initialise_linear_layers, initialise_normal
@@ -86,6 +92,10 @@ def simple_transformer_config(**fields: object) -> BERTConfig:
     return BERTConfig.from_json({**sizes, "attention_bias": False, "final_norm": True, **fields})
 
 
+# the config of a BERT, or of a family that is built on it and has the same settings, such as Long
+EncoderConfig = BERTConfig | Any
+
+
 class BERT(Model):
     """A bidirectional encoder: ``model(tokens).hidden`` is [batch, length, width]. With ``head="mlm"`` there is
     ``.logits``, [batch, length, vocabulary], as well, and with ``head="classes"`` [batch, classes].
@@ -101,7 +111,7 @@ class BERT(Model):
     task = "embed"
     answers = "vector"
 
-    def __init__(self, config: BERTConfig) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         if config.head == "mlm":
@@ -116,14 +126,18 @@ class BERT(Model):
         self.segments = make_embedding(config.segments, config.width) if config.segments else None
         self.norm = LayerNorm(config.width, eps=config.epsilon)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(_build_block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(
+            EncoderBlock(
+                self._build_attention(),
+                FeedForward(config.width, config.hidden, config.activation),
+                norm=partial(LayerNorm, config.width, eps=config.epsilon),
+                order="post",
+                dropout=config.dropout,
+            )
+            for _ in range(config.layers)
+        )
         self.head = _build_head(config)
         self.finish_construction()
-
-    @property
-    def context_length(self) -> int:
-        """The longest text in tokens."""
-        return self.config.length
 
     @property
     def class_count(self) -> int | None:
@@ -140,16 +154,14 @@ class BERT(Model):
         *,
         token_mask: Bool[Tensor, "batch key"] | None = None,
         segments: Int[Tensor, "batch key"] | None = None,
-        weights: bool = False,
         positions_to_score: Bool[Tensor, "batch length"] | None = None,
     ) -> Output:
-        """Return hidden vectors, the head's logits and (if requested) attention weights.
+        """Return hidden vectors and the head's logits; ``model(tokens, weights=True)`` returns the weights too.
 
         Args:
             tokens: Token ids.
             token_mask: True = real token, on either side; None = all are real, whatever their ids.
             segments: The segment of each token; by default all are in segment 0.
-            weights: Return the weights of every layer.
             positions_to_score: With a masked-language-model head, compute logits only where this is True; they are then
                 [selected position, vocabulary] in row-major order. Training needs only the masked positions, and
                 computing all logits takes almost half of a training step. None = logits of every position.
@@ -159,6 +171,20 @@ class BERT(Model):
         """
         check_tokens(tokens, self.config.vocabulary)
         check_token_mask(tokens, token_mask)
+        hidden = self._encode(tokens, token_mask, segments)
+        if isinstance(self.head, MaskedOutput):
+            if positions_to_score is None:
+                return Output(self.head(hidden, self.embedding.weight), hidden)
+            return Output(self.head(hidden[positions_to_score][None], self.embedding.weight)[0], hidden)
+        if positions_to_score is not None:
+            raise ArgumentError(
+                f'positions_to_score needs a masked-language-model head (head="mlm"); this model has head='
+                f"{self.config.head!r}"
+            )
+        logits = None if self.head is None else self.head(select_first_token(hidden, token_mask))
+        return Output(logits, hidden)
+
+    def _encode(self, tokens: Tensor, token_mask: Tensor | None, segments: Tensor | None) -> Tensor:
         hidden = self.embedding(tokens) + self.positions(self._compute_positions(tokens, token_mask))
         if self.segments is not None:
             hidden = hidden + self._embed_segments(self.segments, tokens, segments)
@@ -166,25 +192,16 @@ class BERT(Model):
             raise ArgumentError("this model has no segment embedding; omit segments")
 
         hidden = self.dropout(hidden if self.config.final_norm else self.norm(hidden))
-        hidden, layer_weights = self.run_blocks(
-            self.blocks, hidden, mask=build_padding_mask(token_mask, tokens.shape[1]), weights=weights
-        )
-        if self.config.final_norm:
-            hidden = self.norm(hidden)
-        logits = None
-        if isinstance(self.head, MaskedOutput):
-            if positions_to_score is None:
-                logits = self.head(hidden, self.embedding.weight)
-            else:
-                logits = self.head(hidden[positions_to_score][None], self.embedding.weight)[0]
-        elif positions_to_score is not None:
-            raise ArgumentError(
-                f'positions_to_score needs a masked-language-model head (head="mlm"); this model has head='
-                f"{self.config.head!r}"
-            )
-        elif self.head is not None:
-            logits = self.head(select_first_token(hidden, token_mask))
-        return Output(logits, hidden, tuple(layer_weights) if weights else None)
+        hidden = self._mix(hidden, token_mask)
+        return self.norm(hidden) if self.config.final_norm else hidden
+
+    def _mix(self, hidden: Tensor, token_mask: Tensor | None) -> Tensor:
+        """Apply the blocks."""
+        return self.run_blocks(self.blocks, hidden, mask=build_padding_mask(token_mask, hidden.shape[1]))
+
+    def _build_attention(self) -> nn.Module:
+        config = self.config
+        return MultiHead(config.width, config.heads, bias=config.attention_bias, dropout=config.dropout)
 
     def _compute_positions(self, tokens: Tensor, token_mask: Tensor | None) -> Positions:
         """Count positions over the real tokens, so that a text has the same positions with and without padding."""
@@ -230,21 +247,11 @@ class ClassOutput(nn.Module):
         return logits
 
 
-def _build_head(config: BERTConfig) -> nn.Module | None:
+def _build_head(config: EncoderConfig) -> nn.Module | None:
     if config.head == "none":
         return None
     if config.head == "classes":
         return ClassOutput(config)
     return MaskedOutput(
         config.width, config.vocabulary, config.head_activation, epsilon=config.epsilon, tied=config.tied
-    )
-
-
-def _build_block(config: BERTConfig) -> EncoderBlock:
-    return EncoderBlock(
-        MultiHead(config.width, config.heads, bias=config.attention_bias, dropout=config.dropout),
-        FeedForward(config.width, config.hidden, config.activation),
-        norm=lambda: LayerNorm(config.width, eps=config.epsilon),
-        order="post",
-        dropout=config.dropout,
     )

@@ -119,23 +119,19 @@ class Classifier(Model):
         self.encoder.checkpointing = checkpointing
 
     def forward(
-        self,
-        tokens: Int[Tensor, "batch length"],
-        *,
-        token_mask: Bool[Tensor, "batch key"] | None = None,
-        weights: bool = False,
+        self, tokens: Int[Tensor, "batch length"], *, token_mask: Bool[Tensor, "batch key"] | None = None
     ) -> Output:
-        """Return the logits of the classes, the encoder's hidden vectors and (if requested) attention weights.
+        """Return the logits of the classes and the encoder's hidden vectors; ``model(tokens, weights=True)`` returns
+        the weights too.
 
         Args:
             tokens: Token ids.
             token_mask: True = real token, on either side; padding is masked and not averaged.
-            weights: Return the weights of every layer.
         """
-        output: Output = self.encoder(tokens, token_mask=token_mask, weights=weights)
+        output: Output = self.encoder(tokens, token_mask=token_mask)
         assert output.hidden is not None
         pool = select_first_token if self.config.pool == "first" else average_tokens
         pooled = pool(output.hidden, token_mask)
         if self.inner is not None:
             pooled = functional.relu(self.inner(pooled))
-        return Output(self.output(self.dropout(pooled)), output.hidden, output.weights)
+        return Output(self.output(self.dropout(pooled)), output.hidden)

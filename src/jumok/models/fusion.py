@@ -18,13 +18,12 @@ from torch import Tensor
 
 from jumok.attention import mask
 from jumok.attention.grid import Positions
-from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer
 from jumok.layers.token_inputs import check_token_mask, check_tokens
 from jumok.tap import has_listeners
 
-from .model import LayerWeights
+from .encoder_decoder import BlockSettings
 from .transformer import Transformer, TransformerConfig
 
 # Passages that are encoded as a batch are padded to the longest one. With more padding than this, one sequence with a
@@ -64,14 +63,10 @@ class Fusion(Transformer):
     config_class = FusionConfig
     config: FusionConfig
 
-    @property
-    def context_length(self) -> int:
-        """The longest passage or target in tokens."""
-        return self.config.length
-
-    def _build_encoder_mask(self, source: Tensor, token_mask: Tensor | None) -> Mask:
+    def _embed_source(self, source: Tensor, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
+        embedded, settings = super()._embed_source(source, token_mask)
         inside = mask.documents(find_passages(source, self.config.separator))
-        return inside if token_mask is None else inside & mask.padding(token_mask)
+        return embedded, {**settings, "mask": inside if token_mask is None else inside & mask.padding(token_mask)}
 
     def _locate_source(self, source: Tensor, token_mask: Tensor | None) -> Positions:
         """Return the positions of the tokens in their passages, counted over the real tokens."""
@@ -85,22 +80,21 @@ class Fusion(Transformer):
             self._check_length(int(positions.max()) + 1)
         return positions
 
-    def _run_encoder(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
-        """Encode each passage by itself. A lens and the weights need one sequence with a mask; otherwise the passages
-        are encoded as a batch, which gives the same vectors of real tokens faster."""
-        is_observed = weights or has_listeners()
-        if is_observed or source.is_meta or torch.compiler.is_compiling():
-            return super()._run_encoder(source, token_mask, weights)
+    def encode(self, source: Tensor, *, source_token_mask: Tensor | None = None) -> Tensor:
+        """Encode each passage by itself. A listener needs one sequence with a mask; otherwise the passages are encoded
+        as a batch, which gives the same vectors of real tokens faster."""
+        if has_listeners() or source.is_meta or torch.compiler.is_compiling():
+            return super().encode(source, source_token_mask=source_token_mask)
         check_tokens(source, self.config.vocabulary)
-        check_token_mask(source, token_mask)
-        batch = _split_passages(source, token_mask, self.config.separator, self.config.pad)
+        check_token_mask(source, source_token_mask)
+        batch = _split_passages(source, source_token_mask, self.config.separator, self.config.pad)
         if batch is None:
-            return super()._run_encoder(source, token_mask, weights)
+            return super().encode(source, source_token_mask=source_token_mask)
 
-        encoded, no_weights = super()._run_encoder(batch.tokens, batch.token_mask, weights)
+        encoded = super().encode(batch.tokens, source_token_mask=batch.token_mask)
         hidden = encoded.new_zeros(*source.shape, encoded.shape[-1])  # padding stays 0
         hidden[batch.rows, batch.columns] = encoded[batch.passages, batch.offsets]
-        return hidden, no_weights
+        return hidden
 
 
 def find_passages(source: Tensor, separator: int) -> Tensor:

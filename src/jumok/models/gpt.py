@@ -41,8 +41,13 @@ from jumok.layers import (
     SinusoidalPositions,
     YarnScaling,
 )
-from jumok.layers.embedding import make_embedding
-from jumok.layers.token_inputs import build_causal_mask, check_tokens, compute_positions, compute_token_logits
+from jumok.layers.token_inputs import (
+    build_causal_mask,
+    check_tokens,
+    compute_positions,
+    compute_token_logits,
+    make_embedding,
+)
 from jumok.small_batch_linear import Linear
 
 from .config import Config
@@ -167,7 +172,9 @@ def llama_config(**fields: object) -> GPTConfig:
 
 
 class GPT(Model):
-    """A decoder-only language model: ``model(tokens).logits`` is [batch, length, vocabulary].
+    """A decoder-only language model: ``model(tokens).logits`` is [batch, length, vocabulary]. The context length holds
+    with every position encoding, but only learned positions have parameters for it: any other model can be built again
+    with a larger ``length`` and the same parameters.
 
     Args:
         config: Sizes and variants.
@@ -202,12 +209,6 @@ class GPT(Model):
         self.finish_construction()
 
     @property
-    def context_length(self) -> int:
-        """The longest text in tokens, with every position encoding. Only learned positions have parameters for it: any
-        other model can be built again with a larger ``length`` and the same parameters."""
-        return self.config.length
-
-    @property
     def ends_at_context(self) -> bool:
         """Whether a text is complete at the context length; False = generation continues with a sliding window."""
         return self.config.fixed_length
@@ -227,10 +228,9 @@ class GPT(Model):
         token_mask: Bool[Tensor, "batch key"] | None = None,
         positions: Positions | None = None,
         cache: Cache | None = None,
-        weights: bool = False,
         last: int | None = None,
     ) -> Output:
-        """Return logits, hidden vectors and (if requested) attention weights.
+        """Return logits and hidden vectors; the call ``model(tokens, weights=True)`` returns the weights too.
 
         Args:
             tokens: Token ids; with a cache, the new ones.
@@ -238,7 +238,6 @@ class GPT(Model):
             positions: Positions of the tokens, for an encoding that reads them (learned, sinusoidal, rotary); by
                 default counted over the real ones.
             cache: Keys and values of earlier tokens; it is extended.
-            weights: Return the weights of every layer.
             last: Compute logits for only this many last tokens, which is all that generation needs.
         """
         check_tokens(tokens, self.config.vocabulary)
@@ -254,17 +253,14 @@ class GPT(Model):
             raise ShapeError(f"{cached + tokens.shape[1]} tokens exceed the context length of {self.config.length}")
 
         hidden = self.dropout(self._embed(tokens, positions))
-        layer_weights: list[Tensor] = []
         score_bias = self._build_bias()
         for attention_mask, blocks in self._split_blocks_by_mask(token_mask, cached + tokens.shape[1]):
-            hidden, group_weights = self.run_blocks(
-                blocks, hidden, mask=attention_mask, bias=score_bias, positions=positions, cache=cache, weights=weights
+            hidden = self.run_blocks(
+                blocks, hidden, mask=attention_mask, bias=score_bias, positions=positions, cache=cache
             )
-            layer_weights += group_weights
 
         hidden = self.norm(hidden if last is None else hidden[:, -last:])
-        logits = compute_token_logits(hidden, self.output, self.embedding)
-        return Output(logits, hidden, tuple(layer_weights) if weights else None)
+        return Output(compute_token_logits(hidden, self.output, self.embedding), hidden)
 
     def _embed(self, tokens: Tensor, positions: Positions) -> Tensor:
         hidden: Tensor = self.embedding(tokens)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from jumok.attention import BACKENDS
+from jumok.attention.weights import AttentionModule
 from jumok.errors import ArgumentError, BackendError
 from jumok.layers.patches import PatchLayout
-from jumok.tap import name_sites
+from jumok.tap import has_listeners, name_sites
 
 from .config import Config
 
 SOURCES = ("text", "image", "regions", "audio", "numbers")
 TASKS = ("continue", "translate", "caption", "transcribe", "fill", "classify", "score", "embed", "predict")
 ANSWERS = ("text", "vector", "classes", "tokens", "numbers")
-
-LayerWeights = tuple[Float[Tensor, "batch head query key"], ...]  # one tensor per layer
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ class CallsAttend(Protocol):
     backend: str
 
 
-class Model(nn.Module):
-    """Base class of all families.
+class Model(AttentionModule):
+    """Base class of all families. ``model(..., weights=True)`` also returns the weights of every attention.
 
     A family declares its input, task and output as class attributes, builds its layers in
     ``__init__`` and then calls ``finish_construction()``. Where the config decides (BERT with a masked-language-model
@@ -88,7 +86,8 @@ class Model(nn.Module):
     @property
     def context_length(self) -> int | None:
         """The longest token sequence; None = unlimited."""
-        return None
+        length: int | None = self._read_setting("length")
+        return length
 
     @property
     def ends_at_context(self) -> bool:
@@ -103,27 +102,42 @@ class Model(nn.Module):
     @property
     def start_token(self) -> int | None:
         """The token that a decoder's input begins with; None without a decoder of tokens."""
-        return None
+        token: int | None = self._read_setting("start")
+        return token
 
     @property
     def end_token(self) -> int | None:
         """The token that ends a decoder's output; None without a decoder of tokens."""
-        return None
+        token: int | None = self._read_setting("end")
+        return token
 
     @property
     def image_size(self) -> tuple[int, int] | None:
         """Rows and columns of an image in pixels; None if the model reads no images."""
-        return None
+        return tuple(self._read_setting("image")) if self.reads == "image" else None
+
+    @property
+    def source_shape(self) -> tuple[int, ...] | None:
+        """The shape of the largest source without the batch: (channels, rows, columns) of an image, (regions, features)
+        or (mel bins, frames); None if the model reads tokens or numbers, of which there may be any number."""
+        return None if self.image_size is None else (self._read_setting("channels"), *self.image_size)
 
     @property
     def image_channels(self) -> int | None:
         """Number of channels (3 for RGB, 1 for grey); None if the model reads no images."""
-        return None
+        return self._read_setting("channels") if self.reads == "image" else None
 
     @property
     def patch_grid(self) -> tuple[int, int] | None:
-        """Rows and columns of patches in an image; None if the model reads no images."""
-        return None
+        """Rows and columns of patches in an image of the config's size; None if the model reads no images."""
+        if self.image_size is None:
+            return None
+        (rows, columns), (patch_rows, patch_columns) = self.image_size, self._read_setting("patch")
+        return rows // patch_rows, columns // patch_columns
+
+    def _read_setting(self, name: str) -> Any:
+        """Return a field of the config; None where the family has no such field."""
+        return getattr(self.config, name, None)
 
     def locate_patches(self, site: str, image: tuple[int, int]) -> PatchLayout | None:
         """Return where the positions of an attention lie in an image; None if the model reads no images.
@@ -136,6 +150,23 @@ class Model(nn.Module):
             return None
         rows, columns = self.patch_grid
         return PatchLayout((rows, columns), (image[0] // rows, image[1] // columns), self.prefix_tokens)
+
+    def describe_unlearned(self, source: Tensor) -> str:
+        """Return one sentence if a source is unlike those of the training, so that the answer may be wrong; else "".
+
+        Args:
+            source: The model's input.
+        """
+        return ""
+
+    def predict(self, source: Tensor, length: int) -> Tensor:
+        """Return ``length`` predicted numbers for each sequence, [batch, length]: the task "predict".
+
+        Args:
+            source: The numbers of each sequence, [batch, source].
+            length: How many numbers to predict.
+        """
+        raise ArgumentError(f"this {self.family} model predicts no numbers")
 
     @property
     def parameter_count(self) -> int:
@@ -179,47 +210,47 @@ class Model(nn.Module):
             if isinstance(module, CallsAttend):
                 module.backend = backend
 
-    def run_blocks(
-        self, blocks: Iterable[nn.Module], hidden: Tensor, *inputs: Tensor, weights: bool = False, **settings: Any
-    ) -> tuple[Tensor, list[Any]]:
+    def run_blocks(self, blocks: Iterable[nn.Module], hidden: Tensor, *inputs: Tensor, **settings: Any) -> Tensor:
         """Apply blocks one after another, with gradient checkpointing if it is on.
 
         Args:
             blocks: The blocks of a stack.
             hidden: The first block's input, [batch, length, width].
             *inputs: Further inputs of every block, such as the encoder's output.
-            weights: Return the attention weights, too.
             **settings: Keyword arguments of every block: mask, bias, positions, cache.
 
         Returns:
-            The last block's output, and each block's weights: a tensor, or (self-attention, cross-attention) of a
-            decoder block; an empty list without ``weights``.
+            The last block's output.
         """
-        layer_weights: list[Any] = []
+        # An open listener may change what a block computes, and the backward pass recomputes without it.
+        recomputes = self.checkpointing and torch.is_grad_enabled() and not has_listeners()
         for block in blocks:
-            if self.checkpointing and torch.is_grad_enabled():
-                output = checkpoint(block, hidden, *inputs, weights=weights, use_reentrant=False, **settings)
+            if recomputes:
+                hidden = checkpoint(block, hidden, *inputs, use_reentrant=False, **settings)
             else:
-                output = block(hidden, *inputs, weights=weights, **settings)
-            if weights:
-                hidden, block_weights = output
-                layer_weights.append(block_weights)
-            else:
-                hidden = output
-        return hidden, layer_weights
+                hidden = block(hidden, *inputs, **settings)
+        return hidden
 
+    def add_weights(self, output: Output, calls: list[tuple[str, Tensor]]) -> Output:
+        return replace(output, weights=self.arrange_weights(calls))
 
-def collect_decoder_weights(pairs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, LayerWeights]:
-    """Return the weights of decoder blocks as a dict with "decoder" (self-attention) and "cross"."""
-    return {
-        "decoder": tuple(self_weights for self_weights, _ in pairs),
-        "cross": tuple(cross_weights for _, cross_weights in pairs),
-    }
+    def arrange_weights(self, calls: list[tuple[str, Tensor]]) -> Any:
+        """Return the weights of a forward pass as ``Output.weights``: a tensor for each attention.
+
+        Args:
+            calls: The name of each attention and its weights, in the order of the calls.
+        """
+        return tuple(weights for _, weights in calls)
 
 
 def initialise_normal(parameter: Tensor, deviation: float) -> None:
     """Fill a parameter from a normal distribution with mean 0."""
     nn.init.normal_(parameter, std=deviation)
+
+
+def initialise_truncated(parameter: Tensor) -> None:
+    """Fill a parameter from a normal distribution with standard deviation 0.02, cut off at -2 and 2."""
+    nn.init.trunc_normal_(parameter, std=0.02)
 
 
 def initialise_linear_layers(model: nn.Module, draw: Callable[[Tensor], object]) -> None:

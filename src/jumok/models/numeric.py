@@ -9,22 +9,24 @@ i - 1 at position i.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
-from jumok.attention import Cache, MultiHead, mask
+from jumok.attention import Cache, MultiHead
 from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import integer, optional, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, SinusoidalPositions
-from jumok.layers.token_inputs import build_padding_mask, compute_positions
+from jumok.layers.token_inputs import compute_positions
 
 from .config import Config
-from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_linear_layers
+from .encoder_decoder import BlockSettings, EncoderDecoder
+from .model import Output, initialise_linear_layers
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,13 @@ class Numbers(Output):
 torch.export.register_dataclass(Numbers, serialized_type_name="jumok.Numbers")
 
 
-class Numeric(Model):
+class Numeric(EncoderDecoder):
     """An encoder-decoder on numbers: ``model(source, target).numbers`` is [batch, target + 1];
     ``model.predict(source, length)`` decodes autoregressively.
+
+    The target holds the numbers that precede each position except the first, whose input is the start vector: to learn
+    the answer a, b, c, pass a, b and compare the output with a, b, c. With a cache that has positions, the target holds
+    the numbers after those.
 
     Args:
         config: Sizes and the scale of the numbers.
@@ -76,17 +82,28 @@ class Numeric(Model):
     reads = "numbers"
     task = "predict"
     answers = "numbers"
-    is_encoder_decoder = True
+
+    embedding: nn.Linear  # type: ignore[assignment]  # numbers are mapped, not looked up
+    output: nn.Linear
 
     def __init__(self, config: NumericConfig) -> None:
         super().__init__()
         self.config = config
+        attention = partial(MultiHead, config.width, config.heads, dropout=config.dropout)
+        feedforward = partial(FeedForward, config.width, config.hidden, "relu", dropout=config.dropout)
+        norm = partial(LayerNorm, config.width)
+        encoder_block = partial(EncoderBlock, norm=norm, order="post", dropout=config.dropout)
+        decoder_block = partial(DecoderBlock, norm=norm, order="post", dropout=config.dropout)
+
         self.embedding = nn.Linear(1, config.width)
         self.positions = SinusoidalPositions(config.width)
         self.start = nn.Parameter(torch.zeros(config.width))
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = nn.ModuleList(_build_encoder_block(config) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(_build_decoder_block(config) for _ in range(config.layers))
+        self.encoder = nn.ModuleList(encoder_block(attention(), feedforward()) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(
+            decoder_block(attention(), attention(), feedforward()) for _ in range(config.layers)
+        )
+        self.encoder_norm = self.decoder_norm = None
         self.output = nn.Linear(config.width, 1)
         self.finish_construction()
 
@@ -95,65 +112,13 @@ class Numeric(Model):
         initialise_linear_layers(self, nn.init.xavier_uniform_)
         nn.init.normal_(self.start)
 
-    def forward(
-        self,
-        source: Num[Tensor, "batch source"],
-        target: Num[Tensor, "batch target"],
-        *,
-        source_token_mask: Bool[Tensor, "batch key"] | None = None,
-        weights: bool = False,
-    ) -> Numbers:
-        """Return the predicted numbers, one more than the target has.
-
-        Args:
-            source: Numbers.
-            target: The numbers that precede each position except the first, whose input is the start vector. To learn
-                the answer a, b, c, pass a, b and compare the output with a, b, c.
-            source_token_mask: True = real number, on either side.
-            weights: Return the weights of every layer, as a dict of tuples: "encoder", "decoder" and "cross".
-        """
-        encoded, encoder_weights = self._run_encoder(source, source_token_mask, weights)
-        output = self._run_decoder(target, encoded, source_token_mask, None, weights)
-        if not weights:
-            return output
-        return replace(output, weights={"encoder": encoder_weights, **output.weights})
-
-    def encode(
-        self, source: Num[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch key"] | None = None
-    ) -> Float[Tensor, "batch source width"]:
-        """Return the encoder's output.
-
-        Args:
-            source: Numbers.
-            source_token_mask: True = real number, on either side.
-        """
-        return self._run_encoder(source, source_token_mask, False)[0]
-
-    def decode(
-        self,
-        target: Num[Tensor, "batch target"],
-        encoded: Float[Tensor, "batch source width"],
-        *,
-        source_token_mask: Bool[Tensor, "batch key"] | None = None,
-        cache: Cache | None = None,
-    ) -> Numbers:
-        """Run the decoder. Without a cache, or with an empty one, the start vector precedes ``target``.
-
-        Args:
-            target: The numbers so far; with a cache that has positions, the numbers after those.
-            encoded: The encoder's output.
-            source_token_mask: True = real number of the source.
-            cache: Keys and values of earlier positions; it is extended.
-        """
-        return self._run_decoder(target, encoded, source_token_mask, cache, False)
-
     @torch.no_grad()
     def predict(
         self,
         source: Num[Tensor, "batch source"],
         length: int,
         *,
-        source_token_mask: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Tensor | None = None,
     ) -> Float[Tensor, "batch length"]:
         """Predict numbers one by one; each prediction is the input of the next step.
 
@@ -169,16 +134,11 @@ class Numeric(Model):
         predicted = [encoded.new_empty(len(source), 0)]
         for _ in range(length):
             step = self.decode(predicted[-1], encoded, source_token_mask=source_token_mask, cache=cache)
-            assert step.numbers is not None
+            assert isinstance(step, Numbers) and step.numbers is not None
             predicted.append(step.numbers)
         return torch.cat(predicted, 1)
 
     def describe_unlearned(self, source: Num[Tensor, "batch source"]) -> str:
-        """Return one sentence if numbers or their count differ from what the model was trained on, otherwise "".
-
-        Args:
-            source: Numbers.
-        """
         config, reasons = self.config, []
         if config.trained_length not in (None, source.shape[1]):
             reasons.append(f"{source.shape[1]} instead of {config.trained_length} numbers")
@@ -191,37 +151,21 @@ class Numeric(Model):
             return ""
         return f"this model was not trained on such an input ({', '.join(reasons)}), so its answer may be wrong"
 
-    def _run_encoder(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
+    def _embed_source(self, source: Tensor, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
         if source.dim() == 2 and not source.shape[1]:
             raise ArgumentError("the source is empty: a model needs at least one number")
-        hidden = self._embed(source, compute_positions(source.shape[-1], 0, token_mask))
-        hidden, layer_weights = self.run_blocks(
-            self.encoder, self.dropout(hidden), mask=build_padding_mask(token_mask, source.shape[-1]), weights=weights
-        )
-        return hidden, tuple(layer_weights)
+        return self._embed(source, compute_positions(source.shape[-1], 0, token_mask)), {}
 
-    def _run_decoder(
-        self, target: Tensor, encoded: Tensor, token_mask: Tensor | None, cache: Cache | None, weights: bool
-    ) -> Numbers:
-        cached = 0 if cache is None else cache.length
+    def _embed_target(self, target: Tensor, cached: int, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
         first = cached or 1  # position 0 holds the start vector
         hidden = self._embed(target, range(first, first + target.shape[1]))
         if not cached:
             start = self.start + self.positions(range(1), self.device).to(self.start.dtype)
             hidden = torch.cat([start.expand(len(target), 1, -1), hidden], 1)
-        hidden, layer_weights = self.run_blocks(
-            self.decoder,
-            self.dropout(hidden),
-            encoded,
-            mask=mask.causal,
-            source_mask=build_padding_mask(token_mask, encoded.shape[1]),
-            cache=cache,
-            weights=weights,
-        )
-        numbers = self.output(hidden)[..., 0] * self.config.scale
-        return Numbers(
-            hidden=hidden, numbers=numbers, weights=collect_decoder_weights(layer_weights) if weights else None
-        )
+        return hidden, {}
+
+    def _answer(self, hidden: Tensor) -> Numbers:
+        return Numbers(hidden=hidden, numbers=self.output(hidden)[..., 0] * self.config.scale)
 
     def _embed(self, numbers: Tensor, positions: Positions) -> Tensor:
         if numbers.dim() != 2:
@@ -231,32 +175,3 @@ class Numeric(Model):
         scaled = (numbers / self.config.scale).to(self.start.dtype)
         encoded_positions = self.positions(positions, self.device).to(self.start.dtype)
         return self.embedding(scaled[..., None]) + encoded_positions
-
-
-def _build_attention(config: NumericConfig) -> MultiHead:
-    return MultiHead(config.width, config.heads, dropout=config.dropout)
-
-
-def _build_feedforward(config: NumericConfig) -> FeedForward:
-    return FeedForward(config.width, config.hidden, "relu", dropout=config.dropout)
-
-
-def _build_encoder_block(config: NumericConfig) -> EncoderBlock:
-    return EncoderBlock(
-        _build_attention(config),
-        _build_feedforward(config),
-        norm=lambda: LayerNorm(config.width),
-        order="post",
-        dropout=config.dropout,
-    )
-
-
-def _build_decoder_block(config: NumericConfig) -> DecoderBlock:
-    return DecoderBlock(
-        _build_attention(config),
-        _build_attention(config),
-        _build_feedforward(config),
-        norm=lambda: LayerNorm(config.width),
-        order="post",
-        dropout=config.dropout,
-    )

@@ -28,8 +28,14 @@ from jumok.attention import score
 from jumok.errors import ArgumentError
 from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import RecurrentEncoder, StateAttention, make_lstm
-from jumok.layers.embedding import make_embedding
-from jumok.layers.token_inputs import build_padding_mask, check_token_mask, check_tokens, compute_token_logits
+from jumok.layers.token_inputs import (
+    build_padding_mask,
+    check_token_mask,
+    check_tokens,
+    compute_token_logits,
+    make_embedding,
+)
+from jumok.tap import has_listeners
 
 from .config import Config
 from .model import Model, Output
@@ -169,16 +175,6 @@ class RNNSeq2Seq(Model):
         self.output = None if config.tied else nn.Linear(width, config.target_vocabulary_size, bias=False)
         self.finish_construction()
 
-    @property
-    def start_token(self) -> int:
-        """The token that every target begins with."""
-        return self.config.start
-
-    @property
-    def end_token(self) -> int:
-        """The token that ends a target."""
-        return self.config.end
-
     def initialise(self) -> None:
         """Initialise the parameters as in Luong et al. 2015, uniformly in [-0.1, 0.1], for every kind of attention, so
         that they can be compared. (Bahdanau et al. use deviation 0.01 and v = 0 with Adadelta; with Adam, that learns
@@ -192,21 +188,22 @@ class RNNSeq2Seq(Model):
         target: Int[Tensor, "batch target"],
         *,
         source_token_mask: Bool[Tensor, "batch key"] | None = None,
-        weights: bool = False,
     ) -> Output:
-        """Return logits, hidden vectors and (if requested) attention weights.
+        """Return logits and hidden vectors; the call ``model(source, target, weights=True)`` returns the weights on the
+        source too, as a dict with "cross".
 
         Args:
             source: Token ids of the source.
             target: The decoder's input, beginning with ``config.start``. Padding on the right needs no mask, because no
                 step reads a later token.
             source_token_mask: True = real source token, on either side.
-            weights: Return the weights on the source, as a dict with "cross".
         """
         encoded = self.encode(source, source_token_mask=source_token_mask)
-        hidden, cross_weights, _ = self._run_decoder(target, encoded, None, weights)
-        logits = self._compute_logits(hidden)
-        return Output(logits, hidden, {"cross": (torch.cat(cross_weights, 2),)} if weights else None)
+        hidden, _ = self._run_decoder(target, encoded, None)
+        return Output(self._compute_logits(hidden), hidden)
+
+    def arrange_weights(self, calls: list[tuple[str, Tensor]]) -> dict[str, tuple[Tensor, ...]]:
+        return {"cross": (torch.cat([weights for _, weights in calls], 2),)}  # a call attends from one or all steps
 
     def encode(
         self, source: Int[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch key"] | None = None
@@ -232,7 +229,7 @@ class RNNSeq2Seq(Model):
             encoded: The encoder's output.
             state: The state after the earlier tokens; None at the beginning.
         """
-        hidden, _, state = self._run_decoder(target, encoded, state, False)
+        hidden, state = self._run_decoder(target, encoded, state)
         return self._compute_logits(hidden), state
 
     def compute_first_state(self, encoded: Encoded) -> State:
@@ -247,38 +244,32 @@ class RNNSeq2Seq(Model):
         return State(hidden.tanh(), memory, readout, 0)
 
     def _run_decoder(
-        self, target: Tensor, encoded: Encoded, state: State | None, weights: bool
-    ) -> tuple[Float[Tensor, "batch target width"], list[Tensor], State]:
-        """Return the readouts, the weights of each part, and the state after the target."""
+        self, target: Tensor, encoded: Encoded, state: State | None
+    ) -> tuple[Float[Tensor, "batch target width"], State]:
+        """Return the readouts, and the state after the target."""
         check_tokens(target, self.config.target_vocabulary_size)
-        if weights and self.cross is None:
-            raise ArgumentError('attention="none" has no weights; choose another attention, or weights=False')
         if state is None:
             state = self.compute_first_state(encoded)
         embedded = self.dropout(self.target_embedding(target))
         # If a step needs the context or readout of the step before, tokens are processed one by one. Otherwise the LSTM
         # runs over all tokens, and then all its states attend at once.
         stepwise = self.config.attention == "bahdanau" or self.config.input_feeding
+        recomputes = self.checkpointing and torch.is_grad_enabled() and not has_listeners()
         readouts: list[Tensor] = []
-        cross_weights: list[Tensor] = []
         for tokens in embedded.split(1 if stepwise else target.shape[1], 1):
-            if self.checkpointing and torch.is_grad_enabled():
-                step = checkpoint(self._run_step, tokens, encoded, state, weights, use_reentrant=False)
+            if recomputes:
+                readout, state = checkpoint(self._run_step, tokens, encoded, state, use_reentrant=False)
             else:
-                step = self._run_step(tokens, encoded, state, weights)
-            readout, step_weights, state = step
+                readout, state = self._run_step(tokens, encoded, state)
             readouts.append(readout)
-            if step_weights is not None:
-                cross_weights.append(step_weights)
-        return torch.cat(readouts, 1), cross_weights, state
+        return torch.cat(readouts, 1), state
 
     def _run_step(
-        self, embedded: Float[Tensor, "batch piece embedding_width"], encoded: Encoded, state: State, weights: bool
-    ) -> tuple[Float[Tensor, "batch piece width"], Float[Tensor, "batch 1 piece source"] | None, State]:
-        """Decode some tokens: return the readout, the weights and the new state."""
-        step_weights = None
+        self, embedded: Float[Tensor, "batch piece embedding_width"], encoded: Encoded, state: State
+    ) -> tuple[Float[Tensor, "batch piece width"], State]:
+        """Decode some tokens: return the readout and the new state."""
         if self.config.attention == "bahdanau":
-            context, step_weights = self._attend(state.hidden[-1][:, None], encoded, state.length, weights)
+            context = self._attend(state.hidden[-1][:, None], encoded, state.length)
             hidden, last = self.decoder(torch.cat([embedded, context], -1), (state.hidden, state.memory))
             pairs = self.readout(torch.cat([hidden, context, embedded], -1)).unflatten(-1, (-1, 2))
             readout = pairs.amax(-1)  # maxout (Goodfellow et al. 2013)
@@ -287,22 +278,17 @@ class RNNSeq2Seq(Model):
             hidden, last = self.decoder(inputs, (state.hidden, state.memory))
             readout = hidden
             if self.cross is not None:
-                context, step_weights = self._attend(hidden, encoded, state.length, weights)
+                context = self._attend(hidden, encoded, state.length)
                 readout = self.readout(torch.cat([context, hidden], -1)).tanh()
         fed = None if state.readout is None else readout[:, -1]
-        new_state = State(last[0], last[1], fed, state.length + embedded.shape[1])
-        return self.dropout(readout), step_weights, new_state
+        return self.dropout(readout), State(last[0], last[1], fed, state.length + embedded.shape[1])
 
-    def _attend(
-        self, states: Tensor, encoded: Encoded, query_offset: int, weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the context of each decoder state, and the weights."""
+    def _attend(self, states: Tensor, encoded: Encoded, query_offset: int) -> Tensor:
+        """Return the context of each decoder state."""
         assert self.cross is not None
         source_mask = build_padding_mask(encoded.token_mask, encoded.states.shape[1])
-        context, step_weights = self.cross(
-            states, encoded.states, mask=source_mask, query_offset=query_offset, weights=weights
-        )
-        return context, step_weights
+        context: Tensor = self.cross(states, encoded.states, mask=source_mask, query_offset=query_offset)
+        return context
 
     def _compute_logits(self, hidden: Tensor) -> Tensor:
         return compute_token_logits(hidden, self.output, self.target_embedding)

@@ -13,34 +13,27 @@ A position of the encoder belongs to a moment of the audio, so the cross-attenti
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Unpack
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jumok.attention import Cache, MultiHead
+from jumok.attention import MultiHead
 from jumok.errors import ShapeError
 from jumok.fields import choice, flag, integer, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions
-from jumok.layers.embedding import make_embedding
-from jumok.layers.token_inputs import (
-    build_causal_mask,
-    build_padding_mask,
-    check_tokens,
-    compute_positions,
-    compute_token_logits,
-)
+from jumok.layers.token_inputs import check_tokens, compute_positions, make_embedding
 
 from .config import Config
-from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_linear_layers, initialise_normal
+from .encoder_decoder import BlockSettings, DecodingSettings, EncoderDecoder
+from .model import Output, initialise_linear_layers, initialise_normal
 
 FRAMES_PER_POSITION = 2  # the stride of the second convolution
 KERNEL = 3  # frames that a convolution reads
-
-LogMel = Float[Tensor, "batch mel frame"]
 
 
 @dataclass(frozen=True)
@@ -79,9 +72,11 @@ class SpeechConfig(Config):
         return FRAMES_PER_POSITION * self.source_length
 
 
-class Speech(Model):
+class Speech(EncoderDecoder):
     """An encoder-decoder: ``model(features, target).logits`` is [batch, target, vocabulary], at each position the
-    logits of the next token. ``features`` is the log-mel spectrogram [batch, mel, frame].
+    logits of the next token. ``features`` is the log-mel spectrogram [batch, mel, frame]; see
+    ``jumok.data.audio.log_mel``. The encoder's output and the token mask of the source have a position for each 20 ms;
+    without a mask, all of them are attended to, as in Whisper: also the silence after a short recording.
 
     Args:
         config: Sizes and variants.
@@ -92,23 +87,33 @@ class Speech(Model):
     config: SpeechConfig
     reads = "audio"
     task = "transcribe"
-    answers = "text"
-    is_encoder_decoder = True
 
     def __init__(self, config: SpeechConfig) -> None:
         super().__init__()
         self.config = config
+        attention = partial(MultiHead, config.width, key_bias=False, projection="batched", dropout=config.dropout)
+        feedforward = partial(FeedForward, config.width, activation=config.activation, dropout=config.dropout)
+        norm = partial(LayerNorm, config.width)
+        encoder_block = partial(EncoderBlock, norm=norm, order="pre", dropout=config.dropout)
+        decoder_block = partial(DecoderBlock, norm=norm, order="pre", dropout=config.dropout)
+
         self.first_convolution = nn.Conv1d(config.mel_bins, config.width, KERNEL, padding=1)
         self.second_convolution = nn.Conv1d(config.width, config.width, KERNEL, stride=FRAMES_PER_POSITION, padding=1)
         # A table in the checkpoint, though it is not trained: the published one differs from computed sines by 3e-4.
         self.source_positions = nn.Parameter(torch.empty(config.source_length, config.width), requires_grad=False)
-        self.encoder = nn.ModuleList(_build_encoder_block(config) for _ in range(config.layers))
-        self.encoder_norm = LayerNorm(config.width)
+        self.encoder = nn.ModuleList(
+            encoder_block(attention(config.heads), feedforward(config.hidden)) for _ in range(config.layers)
+        )
+        self.encoder_norm = norm()
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = LearnedPositions(config.target_length, config.width)
         self.dropout = nn.Dropout(config.dropout)
-        self.decoder = nn.ModuleList(_build_decoder_block(config) for _ in range(config.decoder_layers))
-        self.decoder_norm = LayerNorm(config.width)
+        heads = config.decoder_heads
+        self.decoder = nn.ModuleList(
+            decoder_block(attention(heads), attention(heads), feedforward(config.decoder_hidden))
+            for _ in range(config.decoder_layers)
+        )
+        self.decoder_norm = norm()
         self.output = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
         self.finish_construction()
 
@@ -118,14 +123,9 @@ class Speech(Model):
         return self.config.target_length
 
     @property
-    def start_token(self) -> int:
-        """The token that every text begins with."""
-        return self.config.start
-
-    @property
-    def end_token(self) -> int:
-        """The token that ends a text."""
-        return self.config.end
+    def source_shape(self) -> tuple[int, ...]:
+        """The shape of the longest spectrogram."""
+        return self.config.mel_bins, self.config.frame_count
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -137,113 +137,34 @@ class Speech(Model):
         self.source_positions.copy_(compute_sinusoids(self.config.source_length, self.config.width))
 
     def forward(
-        self,
-        features: LogMel,
-        target: Int[Tensor, "batch target"],
-        *,
-        source_token_mask: Bool[Tensor, "batch source"] | None = None,
-        target_token_mask: Bool[Tensor, "batch key"] | None = None,
-        cache: Cache | None = None,
-        weights: bool = False,
-        last: int | None = None,
+        self, features: Tensor, target: Tensor, *, last: int | None = None, **settings: Unpack[DecodingSettings]
     ) -> Output:
-        """Return logits, hidden vectors and (if requested) attention weights.
+        """Return logits and hidden vectors, as every encoder-decoder does.
 
         Args:
             features: The log-mel spectrogram, [batch, mel, frame]; see ``jumok.data.audio.log_mel``.
             target: The decoder's input, beginning with ``config.start``; with a cache, the new tokens.
-            source_token_mask: True = a position of 20 ms that may be attended to. None allows all, as in Whisper,
-                which also attends to the silence after a short recording.
-            target_token_mask: True = real target token, on either side, for all keys including the cached ones.
-            cache: Keys and values of earlier target tokens; it is extended.
-            weights: Return the weights of every layer, as a dict of tuples: "encoder", "decoder" and "cross".
             last: Compute logits for only this many last tokens, which is all that generation needs.
+            **settings: ``source_token_mask``, ``target_token_mask`` and ``cache`` of ``EncoderDecoder.forward``.
         """
-        encoded, encoder_weights = self._run_encoder(features, source_token_mask, weights)
-        output = self.decode(
-            target,
-            encoded,
-            source_token_mask=source_token_mask,
-            target_token_mask=target_token_mask,
-            cache=cache,
-            weights=weights,
-            last=last,
-        )
-        if not weights:
-            return output
-        return replace(output, weights={"encoder": encoder_weights, **output.weights})
+        return super().forward(features, target, last=last, **settings)
 
-    def encode(
-        self, features: LogMel, *, source_token_mask: Bool[Tensor, "batch source"] | None = None
-    ) -> Float[Tensor, "batch source width"]:
-        """Return the encoder's output, one vector for each 20 ms; generation computes it only once.
-
-        Args:
-            features: The log-mel spectrogram.
-            source_token_mask: True = a position of 20 ms that may be attended to.
-        """
-        return self._run_encoder(features, source_token_mask, False)[0]
-
-    def decode(
-        self,
-        target: Int[Tensor, "batch target"],
-        encoded: Float[Tensor, "batch source width"],
-        *,
-        source_token_mask: Bool[Tensor, "batch source"] | None = None,
-        target_token_mask: Bool[Tensor, "batch key"] | None = None,
-        cache: Cache | None = None,
-        weights: bool = False,
-        last: int | None = None,
-    ) -> Output:
-        """Run the decoder.
-
-        Args:
-            target: The decoder's input; with a cache, the new tokens.
-            encoded: The encoder's output.
-            source_token_mask: True = a position of 20 ms that may be attended to.
-            target_token_mask: True = real target token, for all keys including the cached ones.
-            cache: Keys and values of earlier target tokens; it is extended.
-            weights: Return the weights of every layer: "decoder" and "cross".
-            last: Compute logits for only this many last tokens.
-        """
-        check_tokens(target, self.config.vocabulary)
-        cached = 0 if cache is None else cache.length
-        positions = compute_positions(target.shape[1], cached, target_token_mask)
-        hidden, layer_weights = self.run_blocks(
-            self.decoder,
-            self.dropout(self.embedding(target) + self.positions(positions)),
-            encoded,
-            mask=build_causal_mask(target_token_mask, cached + target.shape[1]),
-            source_mask=build_padding_mask(source_token_mask, encoded.shape[1]),
-            cache=cache,
-            weights=weights,
-        )
-        hidden = self.decoder_norm(hidden if last is None else hidden[:, -last:])
-        logits = compute_token_logits(hidden, self.output, self.embedding)
-        return Output(logits, hidden, collect_decoder_weights(layer_weights) if weights else None)
-
-    def _run_encoder(self, features: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
-        embedded = self.dropout(self._embed(features))
-        hidden, layer_weights = self.run_blocks(
-            self.encoder,
-            embedded,
-            mask=build_padding_mask(token_mask, embedded.shape[1]),
-            weights=weights,
-        )
-        return self.encoder_norm(hidden), tuple(layer_weights)
-
-    def _embed(self, features: Tensor) -> Tensor:
-        """Return a vector of the model's width for each 20 ms."""
+    def _embed_source(self, source: Tensor, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
         config = self.config
-        frames = features.shape[-1]
-        if features.dim() != 3 or features.shape[1] != config.mel_bins or not 1 <= frames <= config.frame_count:
+        frames = source.shape[-1]
+        if source.dim() != 3 or source.shape[1] != config.mel_bins or not 1 <= frames <= config.frame_count:
             raise ShapeError(
                 f"this model reads spectrograms [batch, {config.mel_bins}, up to {config.frame_count}], not "
-                f"{list(features.shape)}"
+                f"{list(source.shape)}"
             )
-        hidden = functional.gelu(self.first_convolution(features.to(self.first_convolution.weight.dtype)))
+        hidden = functional.gelu(self.first_convolution(source.to(self.first_convolution.weight.dtype)))
         hidden = functional.gelu(self.second_convolution(hidden)).transpose(1, 2)
-        return hidden + self.source_positions[: hidden.shape[1]]
+        return hidden + self.source_positions[: hidden.shape[1]], {}
+
+    def _embed_target(self, target: Tensor, cached: int, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
+        check_tokens(target, self.config.vocabulary)
+        positions = compute_positions(target.shape[1], cached, token_mask)
+        return self.embedding(target) + self.positions(positions), {}
 
 
 def compute_sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:
@@ -258,28 +179,3 @@ def compute_sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:
     angles = torch.arange(length, dtype=torch.float64)[:, None] * torch.exp(-slowness)
     encoding = torch.cat([angles.sin(), angles.cos()], dim=1)
     return functional.pad(encoding, (0, width - 2 * half)).float()
-
-
-def _build_attention(config: SpeechConfig, heads: int) -> MultiHead:
-    return MultiHead(config.width, heads, key_bias=False, projection="batched", dropout=config.dropout)
-
-
-def _build_encoder_block(config: SpeechConfig) -> EncoderBlock:
-    return EncoderBlock(
-        _build_attention(config, config.heads),
-        FeedForward(config.width, config.hidden, config.activation, dropout=config.dropout),
-        norm=lambda: LayerNorm(config.width),
-        order="pre",
-        dropout=config.dropout,
-    )
-
-
-def _build_decoder_block(config: SpeechConfig) -> DecoderBlock:
-    return DecoderBlock(
-        _build_attention(config, config.decoder_heads),
-        _build_attention(config, config.decoder_heads),
-        FeedForward(config.width, config.decoder_hidden, config.activation, dropout=config.dropout),
-        norm=lambda: LayerNorm(config.width),
-        order="pre",
-        dropout=config.dropout,
-    )

@@ -11,25 +11,24 @@ norms nor linear layers have biases.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Cache, MultiHead, bias, score
-from jumok.attention.bias import Bias
+from jumok.attention import MultiHead, bias, score
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError
 from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, GatedFeedForward, RMSNorm
-from jumok.layers.embedding import make_embedding
-from jumok.layers.token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_token_logits
+from jumok.layers.token_inputs import check_tokens, compute_token_logits, make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config
-from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_normal
+from .encoder_decoder import BlockSettings, EncoderDecoder
+from .model import Output, initialise_normal
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class T5Config(Config):
         self.check_special_tokens(self.vocabulary, start=self.start, end=self.end, pad=self.pad)
 
 
-class T5(Model):
+class T5(EncoderDecoder):
     """An encoder-decoder: ``model(source, target).logits`` is [batch, target, vocabulary], at each position the logits
     of the next token.
 
@@ -84,33 +83,40 @@ class T5(Model):
     config: T5Config
     reads = "text"
     task = "translate"
-    answers = "text"
-    is_encoder_decoder = True
 
     def __init__(self, config: T5Config) -> None:
         super().__init__()
         self.config = config
+        attention = partial(
+            MultiHead,
+            config.width,
+            config.heads,
+            head_width=config.head_width,
+            bias=False,
+            score=score.Dot(),
+            dropout=config.dropout,
+        )
+        feedforward_class = FeedForward if config.feedforward == "plain" else GatedFeedForward
+        feedforward = partial(
+            feedforward_class, config.width, config.hidden, config.activation, bias=False, dropout=config.dropout
+        )
+        norm = partial(RMSNorm, config.width, eps=config.epsilon)
+        encoder_block = partial(EncoderBlock, norm=norm, order="pre", dropout=config.dropout)
+        decoder_block = partial(DecoderBlock, norm=norm, order="pre", dropout=config.dropout)
+
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = nn.ModuleList(_build_encoder_block(config) for _ in range(config.layers))
+        self.encoder = nn.ModuleList(encoder_block(attention(), feedforward()) for _ in range(config.layers))
         self.encoder_bias = make_embedding(config.buckets, config.heads)
-        self.encoder_norm = _build_norm(config)
-        decoder_layers = config.decoder_layers or config.layers
-        self.decoder = nn.ModuleList(_build_decoder_block(config) for _ in range(decoder_layers))
+        self.encoder_norm = norm()
+        self.decoder = nn.ModuleList(
+            decoder_block(attention(), attention(), feedforward())
+            for _ in range(config.decoder_layers or config.layers)
+        )
         self.decoder_bias = make_embedding(config.buckets, config.heads)
-        self.decoder_norm = _build_norm(config)
+        self.decoder_norm = norm()
         self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
         self.finish_construction()
-
-    @property
-    def start_token(self) -> int:
-        """The token that every target begins with."""
-        return self.config.start
-
-    @property
-    def end_token(self) -> int:
-        """The token that ends a target."""
-        return self.config.end
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -127,147 +133,23 @@ class T5(Model):
         initialise_normal(self.encoder_bias.weight, config.width**-0.5)
         initialise_normal(self.decoder_bias.weight, config.width**-0.5)
 
-    def forward(
-        self,
-        source: Int[Tensor, "batch source"],
-        target: Int[Tensor, "batch target"],
-        *,
-        source_token_mask: Bool[Tensor, "batch source"] | None = None,
-        target_token_mask: Bool[Tensor, "batch key"] | None = None,
-        cache: Cache | None = None,
-        weights: bool = False,
-        last: int | None = None,
-    ) -> Output:
-        """Return logits, hidden vectors and (if requested) attention weights.
+    def _embed_source(self, source: Tensor, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
+        return self._embed(source, self.encoder_bias, bidirectional=True)
 
-        Args:
-            source: Token ids of the source.
-            target: The decoder's input, beginning with ``config.start``; with a cache, the new tokens.
-            source_token_mask: True = real source token, on either side.
-            target_token_mask: True = real target token, on either side, for all keys including the cached ones.
-            cache: Keys and values of earlier target tokens; it is extended.
-            weights: Return the weights of every layer, as a dict of tuples: "encoder", "decoder" and "cross".
-            last: Compute logits for only this many last tokens, which is all that generation needs.
-        """
-        encoded, encoder_weights = self._run_encoder(source, source_token_mask, weights)
-        output = self.decode(
-            target,
-            encoded,
-            source_token_mask=source_token_mask,
-            target_token_mask=target_token_mask,
-            cache=cache,
-            weights=weights,
-            last=last,
-        )
-        if not weights:
-            return output
-        return replace(output, weights={"encoder": encoder_weights, **output.weights})
+    def _embed_target(self, target: Tensor, cached: int, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
+        return self._embed(target, self.decoder_bias, bidirectional=False)
 
-    def encode(
-        self, source: Int[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch source"] | None = None
-    ) -> Float[Tensor, "batch source width"]:
-        """Return the encoder's output; generation computes it only once.
+    def _embed(self, tokens: Tensor, table: nn.Embedding, bidirectional: bool) -> tuple[Tensor, BlockSettings]:
+        check_tokens(tokens, self.config.vocabulary)
+        relative = bias.t5(table.weight, bidirectional=bidirectional, max_distance=self.config.max_distance)
+        return self.embedding(tokens), {"bias": relative}
 
-        Args:
-            source: Token ids of the source.
-            source_token_mask: True = real source token, on either side.
-        """
-        return self._run_encoder(source, source_token_mask, False)[0]
+    def _normalize(self, hidden: Tensor, norm: nn.Module | None) -> Tensor:
+        normed: Tensor = self.dropout(super()._normalize(hidden, norm))
+        return normed
 
-    def decode(
-        self,
-        target: Int[Tensor, "batch target"],
-        encoded: Float[Tensor, "batch source width"],
-        *,
-        source_token_mask: Bool[Tensor, "batch source"] | None = None,
-        target_token_mask: Bool[Tensor, "batch key"] | None = None,
-        cache: Cache | None = None,
-        weights: bool = False,
-        last: int | None = None,
-    ) -> Output:
-        """Run the decoder.
-
-        Args:
-            target: The decoder's input; with a cache, the new tokens.
-            encoded: The encoder's output.
-            source_token_mask: True = real source token.
-            target_token_mask: True = real target token, for all keys including the cached ones.
-            cache: Keys and values of earlier target tokens; it is extended.
-            weights: Return the weights of every layer: "decoder" and "cross".
-            last: Compute logits for only this many last tokens.
-        """
-        check_tokens(target, self.config.vocabulary)
-        cached = 0 if cache is None else cache.length
-        hidden, layer_weights = self.run_blocks(
-            self.decoder,
-            self.dropout(self.embedding(target)),
-            encoded,
-            mask=build_causal_mask(target_token_mask, cached + target.shape[1]),
-            source_mask=build_padding_mask(source_token_mask, encoded.shape[1]),
-            bias=self._build_bias(self.decoder_bias, bidirectional=False),
-            cache=cache,
-            weights=weights,
-        )
-        hidden = self.dropout(self.decoder_norm(hidden if last is None else hidden[:, -last:]))
-        return Output(self._compute_logits(hidden), hidden, collect_decoder_weights(layer_weights) if weights else None)
-
-    def _run_encoder(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
-        check_tokens(source, self.config.vocabulary)
-        hidden, layer_weights = self.run_blocks(
-            self.encoder,
-            self.dropout(self.embedding(source)),
-            mask=build_padding_mask(token_mask, source.shape[1]),
-            bias=self._build_bias(self.encoder_bias, bidirectional=True),
-            weights=weights,
-        )
-        return self.dropout(self.encoder_norm(hidden)), tuple(layer_weights)
-
-    def _build_bias(self, table: nn.Embedding, bidirectional: bool) -> Bias:
-        return bias.t5(table.weight, bidirectional=bidirectional, max_distance=self.config.max_distance)
-
-    def _compute_logits(self, hidden: Tensor) -> Tensor:
+    def _answer(self, hidden: Tensor) -> Output:
         scaled = self.config.tied if self.config.scaled_output is None else self.config.scaled_output
-        if scaled:
-            hidden = hidden * self.config.width**-0.5  # the tied embedding has a larger scale than an output layer
-        return compute_token_logits(hidden, self.output, self.embedding)
-
-
-def _build_norm(config: T5Config) -> RMSNorm:
-    return RMSNorm(config.width, eps=config.epsilon)
-
-
-def _build_attention(config: T5Config) -> MultiHead:
-    return MultiHead(
-        config.width,
-        config.heads,
-        head_width=config.head_width,
-        bias=False,
-        score=score.Dot(),
-        dropout=config.dropout,
-    )
-
-
-def _build_feedforward(config: T5Config) -> nn.Module:
-    feedforward_class = FeedForward if config.feedforward == "plain" else GatedFeedForward
-    return feedforward_class(config.width, config.hidden, config.activation, bias=False, dropout=config.dropout)
-
-
-def _build_encoder_block(config: T5Config) -> EncoderBlock:
-    return EncoderBlock(
-        _build_attention(config),
-        _build_feedforward(config),
-        norm=lambda: _build_norm(config),
-        order="pre",
-        dropout=config.dropout,
-    )
-
-
-def _build_decoder_block(config: T5Config) -> DecoderBlock:
-    return DecoderBlock(
-        _build_attention(config),
-        _build_attention(config),
-        _build_feedforward(config),
-        norm=lambda: _build_norm(config),
-        order="pre",
-        dropout=config.dropout,
-    )
+        # the tied embedding has a larger scale than an output layer
+        inputs = hidden * self.config.width**-0.5 if scaled else hidden
+        return Output(compute_token_logits(inputs, self.output, self.embedding), hidden)

@@ -11,16 +11,15 @@ Source and target may have separate vocabularies. With sinusoids in halves, "sil
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Cache, MultiHead
+from jumok.attention import MultiHead
 from jumok.attention.grid import Positions
-from jumok.attention.mask import Mask
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, optional, real
@@ -33,18 +32,14 @@ from jumok.layers import (
     RotaryPositions,
     SinusoidalPositions,
 )
-from jumok.layers.embedding import make_embedding
-from jumok.layers.token_inputs import (
-    build_causal_mask,
-    build_padding_mask,
-    check_tokens,
-    compute_positions,
-    compute_token_logits,
-)
+from jumok.layers.token_inputs import check_tokens, compute_positions, compute_token_logits, make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config
-from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_linear_layers, initialise_normal
+from .encoder_decoder import BlockSettings, EncoderDecoder
+from .model import Output, initialise_linear_layers, initialise_normal
+
+AddedPositions = LearnedPositions | SinusoidalPositions
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,7 @@ class TransformerConfig(Config):
         return self.target_vocabulary or self.vocabulary
 
 
-class Transformer(Model):
+class Transformer(EncoderDecoder):
     """An encoder-decoder: ``model(source, target).logits`` is [batch, target, target vocabulary], at each position the
     logits of the next token.
 
@@ -110,8 +105,6 @@ class Transformer(Model):
     config: TransformerConfig
     reads = "text"
     task = "translate"
-    answers = "text"
-    is_encoder_decoder = True
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -121,31 +114,26 @@ class Transformer(Model):
         self.source_positions = _build_positions(config)
         self.target_positions = _build_positions(config)
         self.dropout = nn.Dropout(config.dropout)
+
         rotary = RotaryPositions(config.width // config.heads) if config.positions == "rotary" else None
-        self.encoder = nn.ModuleList(_build_encoder_block(config, rotary) for _ in range(config.layers))
-        decoder_layers = config.decoder_layers or config.layers
-        self.decoder = nn.ModuleList(_build_decoder_block(config, rotary) for _ in range(decoder_layers))
+        attention = partial(MultiHead, config.width, config.heads, dropout=config.dropout)
+        feedforward = partial(FeedForward, config.width, config.hidden, config.activation, dropout=config.dropout)
+        norm = partial(LayerNorm, config.width, eps=config.epsilon)
+        encoder_block = partial(EncoderBlock, norm=norm, order=config.order, dropout=config.dropout)
+        decoder_block = partial(DecoderBlock, norm=norm, order=config.order, dropout=config.dropout)
+        self.encoder = nn.ModuleList(
+            encoder_block(attention(rotation=rotary), feedforward()) for _ in range(config.layers)
+        )
+        self.decoder = nn.ModuleList(
+            decoder_block(attention(rotation=rotary), attention(), feedforward())
+            for _ in range(config.decoder_layers or config.layers)
+        )
         final_norm = config.order == "pre" if config.final_norm is None else config.final_norm
-        self.encoder_norm = _build_norm(config) if final_norm else None
-        self.decoder_norm = _build_norm(config) if final_norm else None
+        self.encoder_norm = norm() if final_norm else None
+        self.decoder_norm = norm() if final_norm else None
         self.output = None if config.tied else Linear(config.width, config.target_vocabulary_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.target_vocabulary_size)) if config.output_bias else None
         self.finish_construction()
-
-    @property
-    def context_length(self) -> int:
-        """The longest source or target in tokens."""
-        return self.config.length
-
-    @property
-    def start_token(self) -> int:
-        """The token that every target begins with."""
-        return self.config.start
-
-    @property
-    def end_token(self) -> int:
-        """The token that ends a target."""
-        return self.config.end
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -159,186 +147,52 @@ class Transformer(Model):
             if isinstance(module, nn.Embedding):
                 initialise_normal(module.weight, self.config.width**-0.5)
 
-    def forward(
-        self,
-        source: Int[Tensor, "batch source"],
-        target: Int[Tensor, "batch target"],
-        *,
-        source_token_mask: Bool[Tensor, "batch source"] | None = None,
-        target_token_mask: Bool[Tensor, "batch key"] | None = None,
-        cache: Cache | None = None,
-        weights: bool = False,
-        last: int | None = None,
-    ) -> Output:
-        """Return logits, hidden vectors and (if requested) attention weights.
-
-        Args:
-            source: Token ids of the source.
-            target: The decoder's input, beginning with ``config.start``; with a cache, the new tokens.
-            source_token_mask: True = real source token, on either side.
-            target_token_mask: True = real target token, on either side, for all keys including the cached ones.
-            cache: Keys and values of earlier target tokens; it is extended.
-            weights: Return the weights of every layer, as a dict of tuples: "encoder", "decoder" and "cross".
-            last: Compute logits for only this many last tokens, which is all that generation needs.
-        """
-        encoded, encoder_weights = self._run_encoder(source, source_token_mask, weights)
-        output = self.decode(
-            target,
-            encoded,
-            source_token_mask=source_token_mask,
-            target_token_mask=target_token_mask,
-            cache=cache,
-            weights=weights,
-            last=last,
-        )
-        if not weights:
-            return output
-        return replace(output, weights={"encoder": encoder_weights, **output.weights})
-
-    def encode(
-        self, source: Int[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch source"] | None = None
-    ) -> Float[Tensor, "batch source width"]:
-        """Return the encoder's output; generation computes it only once.
-
-        Args:
-            source: Token ids of the source.
-            source_token_mask: True = real source token, on either side.
-        """
-        return self._run_encoder(source, source_token_mask, False)[0]
-
-    def decode(
-        self,
-        target: Int[Tensor, "batch target"],
-        encoded: Float[Tensor, "batch source width"],
-        *,
-        source_token_mask: Bool[Tensor, "batch source"] | None = None,
-        target_token_mask: Bool[Tensor, "batch key"] | None = None,
-        cache: Cache | None = None,
-        weights: bool = False,
-        last: int | None = None,
-    ) -> Output:
-        """Run the decoder.
-
-        Args:
-            target: The decoder's input; with a cache, the new tokens.
-            encoded: The encoder's output.
-            source_token_mask: True = real source token.
-            target_token_mask: True = real target token, for all keys including the cached ones.
-            cache: Keys and values of earlier target tokens; it is extended.
-            weights: Return the weights of every layer: "decoder" and "cross".
-            last: Compute logits for only this many last tokens.
-        """
-        check_tokens(target, self.config.target_vocabulary_size)
-        embedding = self.embedding if self.target_embedding is None else self.target_embedding
-        cached = 0 if cache is None else cache.length
-        self._check_length(cached + target.shape[1])
-        positions = compute_positions(target.shape[1], cached, target_token_mask)
-        hidden, layer_weights = self.run_blocks(
-            self.decoder,
-            self._embed(target, embedding, self.target_positions, positions),
-            encoded,
-            mask=build_causal_mask(target_token_mask, cached + target.shape[1]),
-            source_mask=build_padding_mask(source_token_mask, encoded.shape[1]),
-            cache=cache,
-            weights=weights,
-            **self._select_rotation(positions),
-        )
-        hidden = hidden if last is None else hidden[:, -last:]
-        if self.decoder_norm is not None:
-            hidden = self.decoder_norm(hidden)
-        logits = compute_token_logits(hidden, self.output, embedding)
-        if self.output_bias is not None:
-            logits = logits + self.output_bias
-        return Output(logits, hidden, collect_decoder_weights(layer_weights) if weights else None)
-
-    def _run_encoder(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
+    def _embed_source(self, source: Tensor, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
         check_tokens(source, self.config.vocabulary)
         positions = self._locate_source(source, token_mask)
-        hidden, layer_weights = self.run_blocks(
-            self.encoder,
-            self._embed(source, self.embedding, self.source_positions, positions),
-            mask=self._build_encoder_mask(source, token_mask),
-            weights=weights,
-            **self._select_rotation(positions),
-        )
-        if self.encoder_norm is not None:
-            hidden = self.encoder_norm(hidden)
-        return hidden, tuple(layer_weights)
+        return self._embed(source, self.embedding, self.source_positions, positions)
+
+    def _embed_target(self, target: Tensor, cached: int, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
+        check_tokens(target, self.config.target_vocabulary_size)
+        self._check_length(cached + target.shape[1])
+        positions = compute_positions(target.shape[1], cached, token_mask)
+        return self._embed(target, self._select_target_embedding(), self.target_positions, positions)
+
+    def _answer(self, hidden: Tensor) -> Output:
+        logits = compute_token_logits(hidden, self.output, self._select_target_embedding())
+        return Output(logits if self.output_bias is None else logits + self.output_bias, hidden)
 
     def _locate_source(self, source: Tensor, token_mask: Tensor | None) -> Positions:
         """Return the positions of the source; a family whose positions start anew overrides it."""
         self._check_length(source.shape[1])
         return compute_positions(source.shape[1], 0, token_mask)
 
-    def _build_encoder_mask(self, source: Tensor, token_mask: Tensor | None) -> Mask | None:
-        return build_padding_mask(token_mask, source.shape[1])
-
-    def _select_rotation(self, positions: Positions) -> dict[str, Positions]:
-        """Return the positions by which the blocks rotate queries and keys, as a setting; {} without rotation."""
-        return {"positions": positions} if self.config.positions == "rotary" else {}
+    def _select_target_embedding(self) -> nn.Embedding:
+        return self.embedding if self.target_embedding is None else self.target_embedding
 
     def _check_length(self, length: int) -> None:
         if length > self.config.length:
             raise ShapeError(f"{length} tokens exceed the context length of {self.config.length}")
 
     def _embed(
-        self,
-        tokens: Tensor,
-        embedding: nn.Embedding,
-        encoding: LearnedPositions | SinusoidalPositions | None,
-        positions: Positions,
-    ) -> Tensor:
-        """Return token embeddings plus position encodings, unless positions are rotations."""
+        self, tokens: Tensor, embedding: nn.Embedding, encoding: AddedPositions | None, positions: Positions
+    ) -> tuple[Tensor, BlockSettings]:
+        """Return token embeddings plus position encodings, or the positions by which the blocks rotate."""
         hidden: Tensor = embedding(tokens)
         if self.config.scaled_embedding:
             hidden = hidden * math.sqrt(self.config.width)
         if encoding is None:
-            rotated: Tensor = self.dropout(hidden)
-            return rotated
+            return hidden, {"positions": positions}
         if isinstance(encoding, SinusoidalPositions):
             encoded_positions = encoding(positions, hidden.device)
         else:
             encoded_positions = encoding(positions)
-        embedded: Tensor = self.dropout(hidden + encoded_positions.to(hidden.dtype))
-        return embedded
+        return hidden + encoded_positions.to(hidden.dtype), {}
 
 
-def _build_positions(config: TransformerConfig) -> LearnedPositions | SinusoidalPositions | None:
+def _build_positions(config: TransformerConfig) -> AddedPositions | None:
     if config.positions == "rotary":
         return None
     if config.positions == "learned":
         return LearnedPositions(config.length, config.width)
     return SinusoidalPositions(config.width, layout=config.layout)
-
-
-def _build_norm(config: TransformerConfig) -> LayerNorm:
-    return LayerNorm(config.width, eps=config.epsilon)
-
-
-def _build_attention(config: TransformerConfig, rotary: RotaryPositions | None = None) -> MultiHead:
-    return MultiHead(config.width, config.heads, rotation=rotary, dropout=config.dropout)
-
-
-def _build_feedforward(config: TransformerConfig) -> FeedForward:
-    return FeedForward(config.width, config.hidden, config.activation, dropout=config.dropout)
-
-
-def _build_encoder_block(config: TransformerConfig, rotary: RotaryPositions | None) -> EncoderBlock:
-    return EncoderBlock(
-        _build_attention(config, rotary),
-        _build_feedforward(config),
-        norm=lambda: _build_norm(config),
-        order=config.order,
-        dropout=config.dropout,
-    )
-
-
-def _build_decoder_block(config: TransformerConfig, rotary: RotaryPositions | None) -> DecoderBlock:
-    return DecoderBlock(
-        _build_attention(config, rotary),
-        _build_attention(config),
-        _build_feedforward(config),
-        norm=lambda: _build_norm(config),
-        order=config.order,
-        dropout=config.dropout,
-    )

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from jumok.checkpoint.name_table import NameTable, Rule
 from jumok.errors import CheckpointError
 from jumok.fields import JSONObject, JSONValue
-from jumok.models.images.swin import Swin, SwinConfig
+from jumok.models.swin import Swin, SwinConfig
 
 from .dialect import Dialect, Field, activation_field, parse_image_head, size_field
 

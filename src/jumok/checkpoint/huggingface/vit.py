@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from jumok.checkpoint.name_table import NameTable, Rule
 from jumok.fields import JSONObject
-from jumok.models.images.vit import ViT, ViTConfig
+from jumok.models.vit import ViT, ViTConfig
 
 from .dialect import Dialect, Field, activation_field, parse_image_head, refuse_unless, size_field
 

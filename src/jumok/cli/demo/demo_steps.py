@@ -16,7 +16,7 @@ from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
 from jumok.lab.bilingual_text import Text
 from jumok.lens import Lens
 from jumok.lens.edits.edit_types import Edit
-from jumok.lens.effects.effect_figure import EffectFigure
+from jumok.lens.effects.effect_table import EffectFigure
 from jumok.lens.effects.measure import effect
 from jumok.recipes.run import train
 from jumok.tasks.labelled_input import prepare_input
@@ -105,7 +105,7 @@ def capture_cross_attention(translator: Loaded, sentence: str, out: Path, langua
     path = out / "translator.png"
     picture = draw.save_heat_map(path, weights, written, read, title=title, caption=caption, axis_names=names)
     # by name, so that the Python code that the page offers runs elsewhere too
-    start = Start("translator", sentence, language=language)
+    start = Start("translator", sentence, language="ko" if language == "ko" else "en")
     page = save_html(out / "attention.html", start, layer=site)
     return CrossAttention(site, written, read, weights, capture.heads(site), str(picture), str(page))
 

@@ -14,7 +14,7 @@ from jumok.cli.picture_options import add_picture_options, check_picture_paths
 from .result_output import print_outcome
 
 if TYPE_CHECKING:
-    from jumok.lab.experiments import ExperimentResult
+    from jumok.lab.result import Result
 
 HEADINGS = {"en": "Note:", "ko": "참고:"}
 
@@ -61,8 +61,7 @@ def cost(
     """Compute what a model costs, and whether it fits into the memory of this machine, without running it. MODEL is a
     folder, a .gguf file, or a name from the catalogue; without MODEL, the options describe a GPT-2 of another size."""
     from jumok.checkpoint.read_config import read_config
-    from jumok.lab.cost.cost_report import report_cost
-    from jumok.lab.cost.family_report import report_family_cost
+    from jumok.lab.cost.cost_report import report_cost, report_family_cost
     from jumok.models.gpt import GPTConfig
 
     selected = select_language(language)
@@ -95,7 +94,7 @@ def cost(
     _print_report(gpt_report, paths, selected, as_json)
 
 
-def _print_report(report: ExperimentResult, paths: list[Path], selected: str, as_json: bool) -> None:
+def _print_report(report: Result, paths: list[Path], selected: str, as_json: bool) -> None:
     pictures = [str(report.save_picture(path, selected)) for path in paths]
     if as_json:
         click.echo(json.dumps({**report.to_json(selected), "pictures": pictures}, ensure_ascii=False))

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import click
 
-from jumok.lab.experiments import ExperimentResult
+from jumok.lab.result import Result
 
 from .table_text import format_table
 
 
-def print_outcome(outcome: ExperimentResult, language: str, heading: str) -> None:
+def print_outcome(outcome: Result, language: str, heading: str) -> None:
     """Print the tables and sentences of a result.
 
     Args:
         language: "en" or "ko".
         heading: The line above the exceptions, if there are any.
     """
-    for table in outcome.build_tables():
+    for table in outcome.tables:
         if table.title is not None:
             click.echo(table.title.select(language))
         click.echo(format_table(table.select_language(language)) + "\n")
-    for text in outcome.explain():
+    for text in outcome.sentences:
         click.echo(text.select(language))
-    exceptions = outcome.list_exceptions()
-    if exceptions:
+    if outcome.exceptions:
         click.echo(f"\n{heading}")
-        for text in exceptions:
+        for text in outcome.exceptions:
             click.echo(f"- {text.select(language)}")

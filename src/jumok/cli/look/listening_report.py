@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jumok.checkpoint.transformers_folder import LoadedTransformers
     from jumok.lens import Capture
     from jumok.tasks.labelled_input import LabelledInput
-    from jumok.tasks.speech.listening import HeardWord
+    from jumok.tasks.speech.word_times import Word
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ListeningReport:
         begin: Where the window begins in the recording, in seconds.
     """
 
-    words: list[HeardWord]
+    words: list[Word]
     weights: Tensor
     heads: list[tuple[str, int]]
     is_chosen: bool
@@ -117,10 +117,10 @@ def build_listening_report(
     """
     from jumok.checkpoint import Loaded
     from jumok.lens.sites import SOURCE, TARGET
-    from jumok.tasks.speech.listening import compute_listening, list_timing_heads, locate_words, read_capture_rows
+    from jumok.tasks.speech.listening import compute_listening, list_timing_sites, locate_words, read_capture_rows
 
     assert isinstance(loaded, Loaded) and labelled.audio is not None
-    heads = list_timing_heads(loaded)
+    heads = list_timing_sites(loaded)
     if chosen is not None:
         crossing = [site for site in chosen if capture.sites.get_sides(site) == (TARGET, SOURCE)]
         heads = [(site, head) for site in crossing for head in chosen[site]]

@@ -49,7 +49,7 @@ def add_answer_page_options(function: Callable[..., Any]) -> Callable[..., Any]:
             _check_options(written, options["questions"])
             page = PageOptions(is_open, None, host, port, allowed_hosts, without_browser)
             if "passages" not in written:
-                from jumok.web.questions.folder_questions import PAGE_PASSAGES
+                from jumok.web.folder_questions import PAGE_PASSAGES
 
                 options["passages"] = PAGE_PASSAGES
         else:
@@ -77,7 +77,7 @@ def open_answer_page(
         questions: The question to answer first, or none.
         reader: The model that reads: a name or a folder.
     """
-    from jumok.web.questions.folder_questions import FolderQuestions
+    from jumok.web.folder_questions import FolderQuestions
     from jumok.web.session import Session, Start
 
     answers = FolderQuestions(index, str(folder), questions[0] if questions else "", settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ import click
 
 from jumok.cli.command import Command, exit_with_message, json_option, show_progress
 from jumok.defaults import INDEXED_FILES
+from jumok.errors import Progress, StageProgress
 
 if TYPE_CHECKING:
     from jumok.retrieval.store import IndexStatus
@@ -189,13 +190,13 @@ def _print_list(as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def show_stages(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+def show_stages(quiet: bool) -> Iterator[StageProgress]:
     """Show a progress bar for each stage of a build. Yields the function that receives the progress."""
     stack = contextlib.ExitStack()
     current: str | None = None
-    update: Callable[[int, int], None] | None = None
+    update: Progress | None = None
 
-    def progress(stage: str, done: int, total: int) -> None:
+    def progress(done: int, total: int, stage: str) -> None:
         nonlocal current, update
         if stage != current:
             stack.close()

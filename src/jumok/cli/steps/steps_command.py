@@ -149,8 +149,7 @@ def _check_options(context: click.Context, options: dict[str, Any], kind: str) -
 
 
 def _build_sentence_example(text: str, options: dict[str, Any]) -> Example:
-    from jumok.lab.input_steps import build_sentence_steps
-    from jumok.lab.multihead_steps import build_multihead_steps
+    from jumok.lab.input_steps import build_multihead_steps, build_sentence_steps
 
     settings = {"source": options["source"], "causal": options["causal"], "scaled": not options["unscaled"]}
     settings |= {"seed": options["seed"]}
@@ -162,8 +161,7 @@ def _build_sentence_example(text: str, options: dict[str, Any]) -> Example:
 
 
 def _build_score_example(arguments: tuple[str, ...], options: dict[str, Any]) -> Example:
-    from jumok.lab.input_steps import build_score_steps
-    from jumok.lab.matrix_notation import parse_matrix
+    from jumok.lab.input_steps import build_score_steps, parse_matrix
 
     values = None if options["value"] is None else parse_matrix(options["value"], "--value")
     labels = _split_labels(arguments, options["source"])
@@ -173,8 +171,7 @@ def _build_score_example(arguments: tuple[str, ...], options: dict[str, Any]) ->
 
 
 def _build_matrix_example(arguments: tuple[str, ...], options: dict[str, Any]) -> Example:
-    from jumok.lab.input_steps import build_matrix_steps
-    from jumok.lab.matrix_notation import parse_matrix
+    from jumok.lab.input_steps import build_matrix_steps, parse_matrix
 
     for name in MATRIX_OPTIONS:
         if options[name] is None:

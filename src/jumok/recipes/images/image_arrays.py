@@ -24,8 +24,8 @@ from jumok.draw import save_gallery
 from jumok.errors import DataError, DrawError, ImageError
 from jumok.files import replace_file
 from jumok.models.captioner import CaptionerConfig
-from jumok.models.images.swin import SwinConfig
-from jumok.models.images.vit import ViTConfig
+from jumok.models.swin import SwinConfig
+from jumok.models.vit import ViTConfig
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.data_source import require_files
 

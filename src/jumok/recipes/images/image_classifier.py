@@ -25,8 +25,8 @@ from jumok.data.readers.captioned_images import read_image_folder
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, optional
 from jumok.models import Model
-from jumok.models.images.swin import Swin, SwinConfig
-from jumok.models.images.vit import ViT, ViTConfig
+from jumok.models.swin import Swin, SwinConfig
+from jumok.models.vit import ViT, ViTConfig
 from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.class_scores import (

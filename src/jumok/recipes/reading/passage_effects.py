@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from jumok.attention import Cache
+from jumok.attention.weights import record_weights
 from jumok.models.fusion import Fusion, find_passages
 
 
@@ -42,8 +43,9 @@ def measure_passages(model: Fusion, source: list[int], answer: list[int]) -> Pas
     target = torch.tensor([[model.config.start, *answer[:-1]]], device=model.device)
 
     encoded = model.encode(tokens)
-    output = model.decode(target, encoded, weights=True)
-    weights = torch.stack(output.weights["cross"]).mean((0, 1, 2, 3))  # [key]
+    with record_weights() as calls:
+        model.decode(target, encoded)
+    weights = torch.stack(model.arrange_weights(calls)["cross"]).mean((0, 1, 2, 3))  # [key]
     # row 0 keeps every passage, row k cuts passage k; one row keeps all, so that each row has at least one key
     is_kept = passages != torch.arange(count + 1, device=tokens.device)[:, None]
     rows = len(is_kept)

@@ -18,12 +18,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from jumok.attention import MultiHead
-from jumok.errors import ArgumentError, ShapeError
+from jumok.errors import ArgumentError
 from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, PatchEmbedding
 from jumok.layers.patches import Images, check_images, compute_patch_grid
-from jumok.models.config import Config
-from jumok.models.model import Model, Output, initialise_linear_layers
+
+from .config import Config
+from .model import Model, Output, initialise_linear_layers, initialise_truncated
 
 
 @dataclass(frozen=True)
@@ -101,48 +102,23 @@ class ViT(Model):
         """The number of classes; None without a classification head."""
         return None if self.config.head == "none" else self.config.classes
 
-    @property
-    def image_size(self) -> tuple[int, int]:
-        """Rows and columns of an image in pixels."""
-        rows, columns = self.config.image
-        return rows, columns
-
-    @property
-    def image_channels(self) -> int:
-        """Number of channels."""
-        return self.config.channels
-
-    @property
-    def patch_grid(self) -> tuple[int, int]:
-        """Rows and columns of patches in an image."""
-        return compute_patch_grid(self.config.image, self.config.patch)
-
     def initialise(self) -> None:
         """Initialise the parameters as DeiT does: standard deviation 0.02, also for special tokens and positions."""
-        initialise_linear_layers(self, _initialise_truncated)
+        initialise_linear_layers(self, initialise_truncated)
         for parameter in (self.class_token, self.distillation_token, self.positions):
             if parameter is not None:
-                _initialise_truncated(parameter)
+                initialise_truncated(parameter)
 
-    def forward(self, images: Images, *, weights: bool = False) -> Output:
-        """Return the logits of the classes, hidden vectors and (if requested) attention weights.
+    def forward(self, images: Images) -> Output:
+        """Return the logits of the classes and hidden vectors; ``model(images, weights=True)`` returns the weights too.
 
         Args:
             images: Images of the config's size, [batch, channel, row, column].
-            weights: Return the weights of every layer.
         """
-        check_images(images, self.config.channels)
-        rows, columns = images.shape[2:]
-        if (rows, columns) != self.image_size:
-            expected_rows, expected_columns = self.image_size
-            raise ShapeError(
-                f"this model has learned positions for images of {expected_rows} x {expected_columns} pixels, not "
-                f"{rows} x {columns}; resize the images"
-            )
+        check_images(images, self.config.channels, self.config.image)
         hidden = torch.cat([*self._expand_prefix(len(images)), self.patches(images)], 1) + self.positions
-        hidden, layer_weights = self.run_blocks(self.blocks, self.dropout(hidden), weights=weights)
-        hidden = self.norm(hidden)
-        return Output(self._compute_logits(hidden), hidden, tuple(layer_weights) if weights else None)
+        hidden = self.norm(self.run_blocks(self.blocks, self.dropout(hidden)))
+        return Output(self._compute_logits(hidden), hidden)
 
     def _expand_prefix(self, batch: int) -> list[Float[Tensor, "batch 1 width"]]:
         """Return the tokens before the patches, for each image."""
@@ -156,10 +132,6 @@ class ViT(Model):
         if self.teacher_output is not None:
             logits = (logits + self.teacher_output(hidden[:, 1])) / 2
         return logits
-
-
-def _initialise_truncated(parameter: Tensor) -> None:
-    nn.init.trunc_normal_(parameter, std=0.02)
 
 
 def _build_block(config: ViTConfig) -> EncoderBlock:

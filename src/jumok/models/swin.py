@@ -22,8 +22,9 @@ from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, PatchEmbedding
 from jumok.layers.patches import Images, PatchLayout, check_images, compute_patch_grid
 from jumok.layers.window_attention import WindowAttention, list_window_patches
-from jumok.models.config import Config
-from jumok.models.model import Model, Output, initialise_linear_layers
+
+from .config import Config
+from .model import Model, Output, initialise_linear_layers, initialise_truncated
 
 
 @dataclass(frozen=True)
@@ -115,23 +116,6 @@ class Swin(Model):
         """The number of classes; None without a classification head."""
         return None if self.config.head == "none" else self.config.classes
 
-    @property
-    def image_size(self) -> tuple[int, int]:
-        """Rows and columns of an image in pixels."""
-        rows, columns = self.config.image
-        return rows, columns
-
-    @property
-    def image_channels(self) -> int:
-        """Number of channels."""
-        return self.config.channels
-
-    @property
-    def patch_grid(self) -> tuple[int, int]:
-        """Rows and columns of patches in an image of the config's size."""
-        (rows, columns), (patch_rows, patch_columns) = self.config.image, self.config.patch
-        return rows // patch_rows, columns // patch_columns
-
     def locate_patches(self, site: str, image: tuple[int, int]) -> PatchLayout:
         """Return where the positions of a block's windows lie in an image."""
         attention = self.get_submodule(site)
@@ -149,40 +133,31 @@ class Swin(Model):
 
     def initialise(self) -> None:
         """Initialise the parameters as published: standard deviation 0.02, also for the relative position biases."""
-        initialise_linear_layers(self, _initialise_truncated)
+        initialise_linear_layers(self, initialise_truncated)
         for name, parameter in self.named_parameters():
             if name == "positions" or name.endswith("attention.table"):
-                _initialise_truncated(parameter)
+                initialise_truncated(parameter)
 
-    def forward(self, images: Images, *, weights: bool = False) -> Output:
-        """Return the logits of the classes, hidden vectors and (if requested) attention weights.
+    def forward(self, images: Images) -> Output:
+        """Return the logits of the classes and hidden vectors; ``model(images, weights=True)`` returns the weights too.
 
         Args:
             images: Images, [batch, channel, row, column].
-            weights: Return the weights of every block.
         """
         hidden, grid = self._embed(images)
-        layer_weights: list[Tensor] = []
         for stage in self.stages:
             assert isinstance(stage, Stage)  # a ModuleList does not keep the type
-            hidden, stage_weights = self.run_blocks(stage.blocks, hidden, grid=grid, weights=weights)
-            layer_weights += stage_weights
+            hidden = self.run_blocks(stage.blocks, hidden, grid=grid)
             if stage.merge is not None:
                 hidden, grid = stage.merge(hidden, grid)
         hidden = self.norm(hidden)
         logits = None if self.output is None else self.output(hidden.mean(1))
-        return Output(logits, hidden, tuple(layer_weights) if weights else None)
+        return Output(logits, hidden)
 
     def _embed(self, images: Images) -> tuple[Float[Tensor, "batch patch width"], tuple[int, int]]:
         """Return the embedded patches, and their rows and columns."""
-        check_images(images, self.config.channels)
+        check_images(images, self.config.channels, None if self.positions is None else self.config.image)
         (rows, columns), (patch_rows, patch_columns) = images.shape[2:], self.config.patch
-        if self.positions is not None and (rows, columns) != self.image_size:
-            expected_rows, expected_columns = self.image_size
-            raise ShapeError(
-                f"this model has learned positions for images of {expected_rows} x {expected_columns} pixels, not "
-                f"{rows} x {columns}; resize the images"
-            )
         if not rows or not columns:
             raise ShapeError(f"images {list(images.shape)} have no pixels")
         images = functional.pad(images, (0, -columns % patch_columns, 0, -rows % patch_rows))
@@ -231,10 +206,6 @@ class Merge(nn.Module):
         neighbours = [padded[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
         merged = self.map(self.norm(torch.cat(neighbours, -1)))
         return merged.flatten(1, 2), (merged.shape[1], merged.shape[2])
-
-
-def _initialise_truncated(parameter: Tensor) -> None:
-    nn.init.trunc_normal_(parameter, std=0.02)
 
 
 def _build_block(config: SwinConfig, stage: int, shifted: bool) -> EncoderBlock:

@@ -1,1 +1,0 @@
-"""Model families that classify images: ViT and Swin."""
