@@ -19,11 +19,13 @@ from jumok.lab.bilingual_text import parse_text
 
 from . import answers, programs
 from .exercise import Exercise, Mistake, NumberExercise, Verdict, WordExercise, write_answer
+from .gpt_steps import ModelExercise
 from .program_exercise import ProgramExercise
 
 __all__ = [
     "EXERCISES",
     "Exercise",
+    "ModelExercise",
     "NumberExercise",
     "ProgramExercise",
     "Verdict",
@@ -32,7 +34,7 @@ __all__ = [
     "find_exercise",
 ]
 
-DOCUMENTS = ("d0", "d1", "d2", "d3", "d4", "speech", "retrieval")
+DOCUMENTS = ("d0", "d1", "d2", "d3", "d4", "gpt", "speech", "retrieval")
 
 
 def find_exercise(name: str) -> Exercise:
@@ -69,6 +71,8 @@ def _build_exercise(name: str, entry: Mapping[str, Any]) -> Exercise:
     kind = entry["kind"]
     mistakes = tuple(Mistake(_build_compute(mistake, kind), parse_text(mistake)) for mistake in entry["mistakes"])
     parts = (name, parse_text(entry["question"]), _build_compute(entry, kind), parse_text(entry["reason"]), mistakes)
+    if kind == "model":
+        return ModelExercise(*parts, step=entry["step"])
     if kind == "program":
         return ProgramExercise(*parts, function=entry["function"], create_calls=getattr(programs, entry["calls"]))
     if kind == "words":
@@ -78,11 +82,11 @@ def _build_exercise(name: str, entry: Mapping[str, Any]) -> Exercise:
 
 def _build_compute(entry: Mapping[str, Any], kind: str) -> Callable[..., Any]:
     """Return the named function, with its arguments, or a function that returns the stored answer."""
-    answer = entry["answer"]
+    answer = entry.get("answer")
     if kind == "program":
-        function: Callable[..., Any] = getattr(programs, answer)
+        function: Callable[..., Any] = getattr(programs, str(answer))
         return function
-    if isinstance(answer, str):
+    if isinstance(answer, str) and kind != "model":
         return partial(getattr(answers, answer), **entry.get("arguments", {}))
     return lambda: answer
 

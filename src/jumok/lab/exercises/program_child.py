@@ -1,7 +1,7 @@
-"""Run one function of a person's Python file: the process that checks an exercise starts this module.
+"""Run a person's Python file: the process that checks an exercise starts this module.
 
-The request is read from standard input and the results are written to standard output, both as JSON. What the file
-itself prints goes to standard error.
+The request is read from standard input and the result is written to standard output, both as JSON. What the file
+itself prints goes to standard error. This module imports torch and nothing of the package.
 """
 
 from __future__ import annotations
@@ -10,32 +10,106 @@ import json
 import os
 import runpy
 import sys
+import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+PARAMETER_SCALE = 0.3  # large enough that every part of a probed model changes its logits
+
 
 def main() -> None:
-    """Read a request, call the function, and write its results or one sentence about the error."""
+    """Read a request, run the file, and write the result or one sentence about the error."""
     request = json.load(sys.stdin)
     results = os.dup(1)
     os.dup2(2, 1)  # print() of the file must not mix with the results
-    with os.fdopen(results, "w", encoding="utf-8") as stream:
-        json.dump(_call_function(request), stream)
-
-
-def _call_function(request: dict[str, Any]) -> dict[str, Any]:
     path = Path(request["file"])
     sys.path.insert(0, str(path.parent))  # as Python does for a script
     try:
-        function = runpy.run_path(str(path)).get(request["function"])
-        if not callable(function):
-            return {"error": f"it does not define a function {request['function']}()"}
-        return {"results": [_flatten(function(*map(_decode, arguments))) for arguments in request["calls"]]}
+        outcome = ANSWERS[request["kind"]](runpy.run_path(str(path)), request)
     except (Exception, SystemExit) as error:
-        return {"error": _describe_error(error, path)}
+        outcome = {"error": _describe_error(error, path)}
+    with os.fdopen(results, "w", encoding="utf-8") as stream:
+        json.dump(outcome, stream)
+
+
+def call_function(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Call one function of the file on each list of arguments."""
+    function = namespace.get(request["function"])
+    if not callable(function):
+        return {"error": f"it does not define a function {request['function']}()"}
+    return {"results": [_flatten(function(*map(_decode, arguments))) for arguments in request["calls"]]}
+
+
+def probe_model(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the class ``GPT`` of the file with known parameters; return these and what the model computes."""
+    for name in ("GPT", *request["functions"]):
+        if not callable(namespace.get(name)):
+            return {"error": f"it does not define {name}"}
+    model, tokens = namespace["GPT"](**request["sizes"]).eval(), torch.tensor(request["tokens"])
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            is_norm = parameter.ndim == 1 and name.endswith("weight")
+            parameter.copy_(is_norm + PARAMETER_SCALE * torch.randn(parameter.shape, generator=generator))
+        result = {
+            "parameters": {name: parameter.tolist() for name, parameter in model.named_parameters()},
+            "logits": model(tokens).tolist(),
+            "shorter_logits": model(tokens[:, :-1]).tolist(),
+            "loss": float(namespace["compute_loss"](model, tokens)),
+        }
+        if "generate" in request["functions"]:
+            counts: list[int] = []
+            model.embedding.register_forward_hook(lambda module, inputs, output: counts.append(inputs[0].numel()))
+            prompt = tokens[:, : request["prompt"]]
+            result["generated"] = namespace["generate"](model, prompt, request["count"]).tolist()
+            result["embedded"] = sum(counts)
+    return result
+
+
+def train_model(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Train ``GPT`` for some seconds; write its parameters to a safetensors file, and return its held-out losses.
+
+    Each loss is also written to standard error, as a line of JSON.
+    """
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    context, seconds, compute_loss = request["sizes"]["context"], request["seconds"], namespace["compute_loss"]
+    model = namespace["GPT"](**request["sizes"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=request["learning_rate"])
+    training, held_out = (torch.tensor(request[name]) for name in ("training", "held_out"))
+
+    def draw_windows(ids: torch.Tensor, count: int) -> torch.Tensor:
+        starts = torch.randint(len(ids) - context, (count, 1))
+        return ids[starts + torch.arange(context + 1)]
+
+    validation = draw_windows(held_out, 4 * request["batch"])
+    losses: list[tuple[float, float]] = []
+    start, step, next_evaluation = time.monotonic(), 0, 0.0
+    while True:
+        elapsed = time.monotonic() - start
+        if elapsed >= next_evaluation or elapsed >= seconds:
+            with torch.no_grad():
+                losses.append((round(elapsed, 1), float(compute_loss(model, validation))))
+            sys.stderr.write(json.dumps({"elapsed": elapsed, "step": step, "loss": losses[-1][1]}) + "\n")
+            sys.stderr.flush()
+            next_evaluation = elapsed + seconds / request["evaluations"]
+        if elapsed >= seconds:
+            break
+        optimizer.zero_grad()
+        compute_loss(model, draw_windows(training, request["batch"])).backward()
+        optimizer.step()
+        step += 1
+    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, request["parameters_file"])
+    return {"losses": losses}
+
+
+ANSWERS = {"call": call_function, "probe": probe_model, "train": train_model}
 
 
 def _decode(argument: Any) -> Any:

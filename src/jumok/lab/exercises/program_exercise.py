@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,21 +37,12 @@ class ProgramExercise(Exercise):
     create_calls: Callable[[], Sequence[tuple[Any, ...]]]
 
     def check(self, answer: str) -> Verdict:
-        path = Path(answer)
-        if not path.is_file():
-            raise ArgumentError(
-                f"{answer!r} is not a file; the answer to {self.name} is a Python file that defines {self.function}()"
-            )
         calls = list(self.create_calls())
-        outcome = _run_file(path, self.function, calls)
-        if "error" in outcome:
-            return Verdict(
-                False,
-                Text(
-                    f"{path.name} failed: {outcome['error']}",
-                    f"{path.name} 실행이 실패했습니다: {outcome['error']}",
-                ),
-            )
+        encoded = [[_encode(argument) for argument in arguments] for arguments in calls]
+        request = {"kind": "call", "function": self.function, "calls": encoded}
+        outcome = run_file(answer, request, f"the answer to {self.name} is a Python file that defines {self.function}()")
+        if isinstance(outcome, Verdict):
+            return outcome
         return self._compare([_decode(entry) for entry in outcome["results"]], calls)
 
     def check_function(self, function: Function) -> Verdict:
@@ -72,13 +63,24 @@ class ProgramExercise(Exercise):
         return Verdict(False, difference)
 
 
-def _run_file(path: Path, function: str, calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """Run a file's function in another process: what it prints or breaks does not reach this one."""
-    request = {
-        "file": str(path.resolve()),
-        "function": function,
-        "calls": [[_encode(argument) for argument in arguments] for arguments in calls],
-    }
+def run_file(answer: str, request: Mapping[str, Any], expected: str) -> dict[str, Any] | Verdict:
+    """Run a file in another process, so that what it prints or breaks does not reach this one; a failure is a verdict.
+
+    Args:
+        request: What program_child.py is to do with the file.
+        expected: What the answer should be, for the error if it is not a file.
+    """
+    path = Path(answer)
+    if not path.is_file():
+        raise ArgumentError(f"{answer!r} is not a file; {expected}")
+    outcome = _run_child({**request, "file": str(path.resolve())})
+    if "error" not in outcome:
+        return outcome
+    message = outcome["error"]
+    return Verdict(False, Text(f"{path.name} failed: {message}", f"{path.name} 실행이 실패했습니다: {message}"))
+
+
+def _run_child(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         completed = subprocess.run(
             [sys.executable, str(CHILD)],

@@ -1,0 +1,155 @@
+"""Train the GPT of a person's file for a minute, draw the losses of all steps, and turn it into a model of Jumok."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from jumok.checkpoint import save
+from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
+from jumok.data.datasets.text_corpora import read_shakespeare
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.draw import save_line_plot
+from jumok.errors import ArgumentError
+from jumok.files import write_atomically
+from jumok.models import GPT, GPTConfig
+
+from .gpt_steps import FEED_FORWARD
+from .program_exercise import CHILD
+
+TEXTS = ("korean", "shakespeare")
+SIZES = {"width": 64, "heads": 4, "layers": 4, "context": 64}
+SETTINGS = {"batch": 16, "learning_rate": 2e-3, "evaluations": 20}
+SENTENCES, CHARACTERS = 20_000, 500_000
+Progress = Callable[[float, int, float], None]  # seconds, step, held-out loss
+
+
+@dataclass(frozen=True)
+class TrainedFile:
+    """A person's GPT after its training.
+
+    Attributes:
+        losses: Pairs of seconds and held-out loss, in nats per character.
+        picture: The losses of all steps that were trained so far on this text.
+        folder: The model as a folder of Jumok, from step 7 on; None before.
+    """
+
+    losses: list[tuple[float, float]]
+    picture: Path
+    folder: Path | None
+
+
+def train_file(path: Path, step: int, text: str, seconds: float, progress: Progress) -> TrainedFile:
+    """Train the class ``GPT`` of a file on a text, by characters, and write the losses, a picture and the model."""
+    if text not in TEXTS:
+        raise ArgumentError(f"unknown text {text!r}; choose one of {', '.join(TEXTS)}")
+    training, held_out = read_texts(text)
+    tokenizer = Tokenizer.for_characters(training + held_out)
+    sizes = {"vocabulary": tokenizer.vocabulary, **SIZES}
+    with tempfile.TemporaryDirectory() as folder:
+        parameters_file = Path(folder) / "parameters.safetensors"
+        request = {
+            "kind": "train",
+            "file": str(path.resolve()),
+            "sizes": sizes,
+            "seconds": seconds,
+            "parameters_file": str(parameters_file),
+            "training": tokenizer.encode(training, special=False),
+            "held_out": tokenizer.encode(held_out, special=False),
+            **SETTINGS,
+        }
+        outcome = _run_training(request, progress)
+        if "error" in outcome:
+            raise ArgumentError(f"{path.name} failed: {outcome['error']}")
+        model_folder = None
+        if step >= FEED_FORWARD:
+            model = convert_parameters(load_file(parameters_file), sizes)
+            model_folder = Path(save(model, path.with_name(f"{path.stem}-{text}"), tokenizer=tokenizer))
+    return TrainedFile(outcome["losses"], _store_losses(path, step, text, outcome["losses"]), model_folder)
+
+
+def read_texts(text: str) -> tuple[str, str]:
+    """Return the text to train on and the held-out text."""
+    if text == "shakespeare":
+        parts = ("".join(read_shakespeare(split))[:CHARACTERS] for split in ("train", "test"))
+    else:
+        counts = {"train": SENTENCES, "test": SENTENCES // 10}
+        parts = ("\n".join(pair.korean for pair in make_sentence_pairs(count, split)) for split, count in counts.items())
+    training, held_out = parts
+    return training, held_out
+
+
+def convert_parameters(parameters: Mapping[str, Tensor], sizes: Mapping[str, int]) -> GPT:
+    """Return a GPT of Jumok with the parameters of a person's GPT of step 7 or 8."""
+    config = GPTConfig(
+        vocabulary=sizes["vocabulary"],
+        length=sizes["context"],
+        width=sizes["width"],
+        layers=sizes["layers"],
+        heads=sizes["heads"],
+        hidden=4 * sizes["width"],
+        activation="gelu",
+        attention_bias=False,
+        tied=False,
+    )
+    converted = {"positions.table.weight": parameters["positions.weight"]}
+    for name, tensor in parameters.items():
+        if ".heads." not in name and name != "positions.weight":
+            for old, new in (("feed_forward.0", "feedforward.inner"), ("feed_forward.2", "feedforward.outer")):
+                name = name.replace(old, new)
+            converted[name.replace("feed_forward_norm", "feedforward_norm")] = tensor
+    for block in range(sizes["layers"]):
+        heads = f"blocks.{block}.attention.heads"
+        converted[f"blocks.{block}.attention.projection.joined.weight"] = torch.cat(
+            [
+                parameters[f"{heads}.{head}.{part}.weight"]
+                for part in ("query", "key", "value")
+                for head in range(sizes["heads"])
+            ]
+        )
+    model = GPT(config)
+    model.load_state_dict(converted)
+    return model.eval()
+
+
+def _run_training(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    with subprocess.Popen(
+        [sys.executable, str(CHILD)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write(json.dumps(request))
+        process.stdin.close()
+        last_line = ""
+        for line in process.stderr:
+            if line.startswith('{"elapsed"'):
+                report = json.loads(line)
+                progress(report["elapsed"], report["step"], report["loss"])
+            else:
+                last_line = line.strip()
+        outcome = process.stdout.read()
+    result: dict[str, Any] = json.loads(outcome) if outcome else {"error": last_line or "it ended without a result"}
+    return result
+
+
+def _store_losses(path: Path, step: int, text: str, losses: list[tuple[float, float]]) -> Path:
+    """Add the losses to those of the other steps, which are stored beside the file, and draw all of them."""
+    stored = path.with_name(f"{path.stem}-losses.json")
+    steps = json.loads(stored.read_text("utf-8")) if stored.exists() else {}
+    steps.setdefault(text, {})[f"gpt-{step}"] = losses
+    write_atomically(stored, json.dumps(steps))
+    series = {name: [tuple(pair) for pair in steps[text][name]] for name in sorted(steps[text])}
+    return save_line_plot(series, path.with_name(f"{path.stem}-{text}.png"), title=text, across="s", vertical="nats / character")
