@@ -29,9 +29,9 @@ from .program_exercise import CHILD
 
 TEXTS = ("korean", "shakespeare")
 SIZES = {"width": 64, "heads": 4, "layers": 4, "context": 64}
-SETTINGS = {"batch": 16, "learning_rate": 2e-3, "evaluations": 20}
+SETTINGS = {"steps": 1_500, "batch": 16, "learning_rate": 2e-3, "evaluations": 20}
 SENTENCES, CHARACTERS = 20_000, 500_000
-Progress = Callable[[float, int, float], None]  # seconds, step, held-out loss
+Progress = Callable[[int, int, float], None]  # step, steps, held-out loss
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class TrainedFile:
     """A person's GPT after its training.
 
     Attributes:
-        losses: Pairs of seconds and held-out loss, in nats per character.
+        losses: Pairs of step and held-out loss, in nats per character.
         picture: The losses of all steps that were trained so far on this text.
         folder: The model as a folder of Jumok, from step 7 on; None before.
     """
 
-    losses: list[tuple[float, float]]
+    losses: list[tuple[int, float]]
     picture: Path
     folder: Path | None
 
 
-def train_file(path: Path, step: int, text: str, seconds: float, progress: Progress) -> TrainedFile:
+def train_file(path: Path, step: int, text: str, progress: Progress) -> TrainedFile:
     """Train the class ``GPT`` of a file on a text, by characters, and write the losses, a picture and the model."""
     if text not in TEXTS:
         raise ArgumentError(f"unknown text {text!r}; choose one of {', '.join(TEXTS)}")
@@ -62,7 +62,6 @@ def train_file(path: Path, step: int, text: str, seconds: float, progress: Progr
             "kind": "train",
             "file": str(path.resolve()),
             "sizes": sizes,
-            "seconds": seconds,
             "parameters_file": str(parameters_file),
             "training": tokenizer.encode(training, special=False),
             "held_out": tokenizer.encode(held_out, special=False),
@@ -81,9 +80,9 @@ def train_file(path: Path, step: int, text: str, seconds: float, progress: Progr
 def read_texts(text: str) -> tuple[str, str]:
     """Return the text to train on and the held-out text."""
     if text == "shakespeare":
-        parts = ("".join(read_shakespeare(split))[:CHARACTERS] for split in ("train", "test"))
+        parts = ("".join(read_shakespeare(split))[:CHARACTERS] for split in ("train", "held-out"))
     else:
-        counts = {"train": SENTENCES, "test": SENTENCES // 10}
+        counts = {"train": SENTENCES, "held-out": SENTENCES // 10}
         parts = ("\n".join(pair.korean for pair in make_sentence_pairs(count, split)) for split, count in counts.items())
     training, held_out = parts
     return training, held_out
@@ -135,9 +134,9 @@ def _run_training(request: Mapping[str, Any], progress: Progress) -> dict[str, A
         process.stdin.close()
         last_line = ""
         for line in process.stderr:
-            if line.startswith('{"elapsed"'):
+            if line.startswith('{"step"'):
                 report = json.loads(line)
-                progress(report["elapsed"], report["step"], report["loss"])
+                progress(report["step"], request["steps"], report["loss"])
             else:
                 last_line = line.strip()
         outcome = process.stdout.read()
@@ -145,11 +144,11 @@ def _run_training(request: Mapping[str, Any], progress: Progress) -> dict[str, A
     return result
 
 
-def _store_losses(path: Path, step: int, text: str, losses: list[tuple[float, float]]) -> Path:
+def _store_losses(path: Path, step: int, text: str, losses: list[tuple[int, float]]) -> Path:
     """Add the losses to those of the other steps, which are stored beside the file, and draw all of them."""
     stored = path.with_name(f"{path.stem}-losses.json")
     steps = json.loads(stored.read_text("utf-8")) if stored.exists() else {}
     steps.setdefault(text, {})[f"gpt-{step}"] = losses
     write_atomically(stored, json.dumps(steps))
     series = {name: [tuple(pair) for pair in steps[text][name]] for name in sorted(steps[text])}
-    return save_line_plot(series, path.with_name(f"{path.stem}-{text}.png"), title=text, across="s", vertical="nats / character")
+    return save_line_plot(series, path.with_name(f"{path.stem}-{text}.png"), title=text, vertical="nats / character")
