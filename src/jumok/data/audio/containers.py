@@ -39,12 +39,6 @@ def check_container(file: io.BufferedReader, size: int) -> Container:
 
     libsndfile reads what is there when a WAV file is shorter than its header says, stops after the first of several
     Ogg or FLAC streams, and guesses the length of MP3 files without a header. All of these are found here.
-
-    Args:
-        size: Its number of bytes.
-
-    Raises:
-        AudioError: A sentence without its subject, such as "is truncated: ...".
     """
     from jumok.data.audio.flac_stream import check_flac
     from jumok.data.audio.mp3_frames import check_mp3
@@ -67,14 +61,7 @@ def check_container(file: io.BufferedReader, size: int) -> Container:
 
 
 def read_exactly(file: io.BufferedReader, position: int, count: int) -> bytes:
-    """Read bytes at a position.
-
-    Args:
-        count: Number of bytes.
-
-    Raises:
-        AudioError: If the file ends before.
-    """
+    """Read bytes at a position."""
     file.seek(position)
     content = file.read(count)
     if len(content) < count:

@@ -15,14 +15,7 @@ BLOCK_SIZE = 2**20
 
 
 def check_flac(file: io.BufferedReader, size: int) -> Container:
-    """Check that a FLAC file does not contain a second stream. Its decoder verifies a checksum of every frame.
-
-    Args:
-        size: Its number of bytes.
-
-    Raises:
-        AudioError: A sentence without its subject.
-    """
+    """Check that a FLAC file does not contain a second stream. Its decoder verifies a checksum of every frame."""
     for position in range(1, size, BLOCK_SIZE):
         file.seek(position)
         block = file.read(BLOCK_SIZE + len(STREAM_STARTS[0]) - 1)

@@ -41,14 +41,7 @@ class FrameHeader:
 
 
 def parse_frame_header(content: bytes) -> FrameHeader | None:
-    """Parse the four bytes of a frame header.
-
-    Args:
-        content: At least four bytes.
-
-    Returns:
-        The header, or None if the bytes are not a header of layer III with a bitrate.
-    """
+    """Parse the four bytes of a frame header."""
     if len(content) < 4 or content[0] != 0xFF or content[1] & 0xE6 != 0xE2:  # 11 bits of synchronisation, layer III
         return None
     version, bitrate, rate = (content[1] >> 3) & 3, content[2] >> 4, (content[2] >> 2) & 3
@@ -64,14 +57,7 @@ def parse_frame_header(content: bytes) -> FrameHeader | None:
 
 
 def check_mp3(file: io.BufferedReader, size: int) -> Container:
-    """Check that an MP3 file consists of complete frames of one rate, as many as its header says, if it has one.
-
-    Args:
-        size: Its number of bytes.
-
-    Raises:
-        AudioError: A sentence without its subject.
-    """
+    """Check that an MP3 file consists of complete frames of one rate, as many as its header says, if it has one."""
     start = _find_first_frame(file, size)
     first_bytes = read_exactly(file, start, min(size - start, 200))
     first = parse_frame_header(first_bytes)

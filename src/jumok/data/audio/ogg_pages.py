@@ -19,12 +19,6 @@ def check_ogg(file: io.BufferedReader, size: int) -> Container:
     """Check that a file is one Ogg stream whose last page is there.
 
     A decoder skips damaged pages and stops after the first of several streams, both without an error.
-
-    Args:
-        size: Its number of bytes.
-
-    Raises:
-        AudioError: A sentence without its subject.
     """
     position = count = 0
     last_time = 0

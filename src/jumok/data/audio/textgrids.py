@@ -31,17 +31,7 @@ class Interval:
 
 
 def read_textgrid(path: Path) -> dict[str, list[Interval]]:
-    """Read the tiers of intervals in a TextGrid file, in Praat's long or short text form.
-
-    Args:
-        path: The file, in UTF-8 or UTF-16 with a byte order mark.
-
-    Returns:
-        The intervals of each tier, by its name. Tiers of points are left out.
-
-    Raises:
-        DataError: If the file is not a TextGrid, breaks off, or contains times that do not increase.
-    """
+    """Read the tiers of intervals in a TextGrid file, in Praat's long or short text form."""
     tokens = _iterate_tokens(_read_text(path))
     try:
         if [next(tokens), next(tokens)] != ["ooTextFile", "TextGrid"]:

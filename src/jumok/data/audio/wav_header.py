@@ -16,14 +16,7 @@ MAX_CHUNKS = 1000  # before the samples
 
 
 def check_wav(file: io.BufferedReader, size: int) -> Container:
-    """Check that the header of a WAV file is consistent, and that the file contains all samples that it promises.
-
-    Args:
-        size: Its number of bytes.
-
-    Raises:
-        AudioError: A sentence without its subject.
-    """
+    """Check that the header of a WAV file is consistent, and that the file contains all samples that it promises."""
     identifier, riff_size = struct.unpack("<4sI", read_exactly(file, 0, 8))
     data_size: int | None = None  # from an RF64 header
     layout: tuple[int, int, int] | None = None  # rate, channels, bytes per frame

@@ -40,22 +40,12 @@ def locate_entry(name: str, *, verify: bool = False) -> Path | None:
 
     Args:
         verify: Hash every file. By default files are hashed at their first use, and when size or time has changed.
-
-    Returns:
-        The folder, or None if the entry is not cached or is damaged.
     """
     return get_cache_folder() / name if find_damage(name, verify=verify) is None else None
 
 
 def find_damage(name: str, *, verify: bool = True) -> str | None:
-    """Check a cached entry.
-
-    Args:
-        verify: Hash every file; otherwise only if its size or time differs from the last time that it was hashed.
-
-    Returns:
-        A sentence that says what is wrong, or None if the entry is complete and unchanged.
-    """
+    """Check a cached entry."""
     entry = find_entry(name)
     folder = get_cache_folder() / name
 
@@ -103,13 +93,6 @@ def download_entry(name: str, report: Callable[[str], None] = lambda line: None)
     """Return the folder of an entry; download and verify it first if it is not in the cache.
 
     A download that fails, is interrupted or has unexpected bytes leaves no files behind.
-
-    Args:
-        report: Called with one-line progress messages; by default they are discarded.
-
-    Raises:
-        ArgumentError: If there is no such entry.
-        FetchError: If it cannot be downloaded, verified or stored.
     """
     entry = find_entry(name)
     folder = locate_entry(name)
@@ -129,11 +112,7 @@ def download_entry(name: str, report: Callable[[str], None] = lambda line: None)
 
 
 def remove_entry(name: str) -> bool:
-    """Remove an entry from the cache.
-
-    Returns:
-        True if it was in the cache.
-    """
+    """Remove an entry from the cache."""
     find_entry(name)
     cache = get_cache_folder()
     folder = cache / name

@@ -21,9 +21,6 @@ def list_entries() -> tuple[Entry, ...]:
 def find_entry(name: str) -> Entry:
     """Return the entry with this name.
 
-    Raises:
-        ArgumentError: If there is no such entry; the message suggests similar names.
-
     >>> find_entry("smollm2").licence
     'Apache-2.0'
     """

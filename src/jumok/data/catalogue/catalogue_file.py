@@ -17,14 +17,7 @@ RESERVED_NAME = "manifest.json"  # written into every cached folder
 
 
 def parse_catalogue(text: str) -> tuple[Entry, ...]:
-    """Parse the catalogue.
-
-    Returns:
-        The entries in the order of the file.
-
-    Raises:
-        DataError: If a field is missing, unknown or of the wrong type, or if a name, path or hash is invalid.
-    """
+    """Parse the catalogue."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

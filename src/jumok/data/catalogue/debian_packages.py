@@ -29,12 +29,6 @@ def build_apt_commands(archive: Archive, scratch: Path) -> list[list[str]]:
     apt-get uses the mirrors that the system is configured for, and verifies signatures. Nothing outside ``scratch`` is
     written, so root is not needed. If the system's package lists do not contain the version, because they are old or
     were removed, as in many container images, new lists are downloaded into ``scratch`` first.
-
-    Args:
-        scratch: Folder for apt's temporary files.
-
-    Raises:
-        FetchError: If the system has no apt-get.
     """
     client = shutil.which("apt-get")
     if client is None:
@@ -65,14 +59,7 @@ def _is_listed(archive: Archive, settings: list[str]) -> bool:
 
 @contextlib.contextmanager
 def open_package_files(path: Path) -> Iterator[tarfile.TarFile]:
-    """Open the archive of the files in a .deb file for reading from its start to its end.
-
-    Args:
-        path: The .deb file: an ``ar`` archive, whose last member is the archive of the files.
-
-    Raises:
-        PackageError: If the file is not a Debian package with xz compression.
-    """
+    """Open the archive of the files in a .deb file for reading from its start to its end."""
     with path.open("rb") as file:
         _seek_files_member(file, path.stat().st_size)
         with tarfile.open(fileobj=file, mode="r|xz") as tar:

@@ -41,11 +41,7 @@ class FileSet:
         return _compile_pattern(self.local)
 
     def get_local_path(self, source: str) -> str | None:
-        """Return the local path of an archive member.
-
-        Returns:
-            The path in the cache folder, or None if the member does not belong to this set.
-        """
+        """Return the local path of an archive member."""
         match = self._source_pattern.fullmatch(source)
         if match is None:
             return None
@@ -57,14 +53,7 @@ class FileSet:
         return self._local_pattern.fullmatch(path) is not None
 
     def find_fault(self, hashes: Mapping[str, str]) -> str | None:
-        """Compare files with the expected number and hash.
-
-        Args:
-            hashes: SHA-256 by local path; paths that do not belong to this set are ignored.
-
-        Returns:
-            A sentence that says what is wrong, or None if the files are as expected.
-        """
+        """Compare files with the expected number and hash."""
         matching = {path: sha256 for path, sha256 in hashes.items() if self.matches_local(path)}
         if len(matching) != self.count:
             return f"{self.local}: expected {self.count} files, got {len(matching)}"
@@ -78,11 +67,7 @@ def _compile_pattern(path: str) -> re.Pattern[str]:
 
 
 def combine_hashes(hashes: Mapping[str, str]) -> str:
-    r"""Return one SHA-256 for many files: the hash of the sorted lines "path\0sha256\n".
-
-    Args:
-        hashes: SHA-256 by path.
-    """
+    r"""Return one SHA-256 for many files: the hash of the sorted lines "path\0sha256\n"."""
     lines = (f"{path}\0{sha256}\n".encode() for path, sha256 in hashes.items())
     return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
 
@@ -158,9 +143,6 @@ class Entry:
 
 def format_megabytes(size: int) -> str:
     """Format a number of bytes for people.
-
-    Args:
-        size: Number of bytes.
 
     >>> format_megabytes(92_871_040), format_megabytes(567_843)
     ('93 MB', '0.6 MB')

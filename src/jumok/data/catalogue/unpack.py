@@ -42,18 +42,7 @@ def hash_file(path: Path) -> str:
 
 
 def unpack_archive(name: str, archive: Archive, path: Path, target: Path) -> dict[str, int]:
-    """Extract the files of a verified archive and verify each.
-
-    Args:
-        name: Name of the catalogue entry, for error messages.
-        path: The archive file (.whl, .zip, .tar.gz or .deb).
-
-    Returns:
-        Size in bytes by local path.
-
-    Raises:
-        FetchError: If the archive cannot be read, is unsafe, or contains unexpected bytes.
-    """
+    """Extract the files of a verified archive and verify each."""
     sizes: dict[str, int] = {}
     hashes: dict[str, str] = {}
     try:

@@ -94,9 +94,6 @@ class SentencePair:
 def make_sentence_pairs(count: int, split: Split = "train", seed: int = 0) -> list[SentencePair]:
     """Make different Korean sentences with their English translations.
 
-    Args:
-        split: "train" or "held-out"; no combination of subject, verb, object and place is in both.
-
     >>> for pair in make_sentence_pairs(2):
     ...     print(pair.korean, "=", pair.english)
     가수는 빵집에서 시를 살 거니? = Will the singer buy a poem at the bakery?

@@ -53,13 +53,6 @@ def list_recordings(name: str, download_report: Report | None = None) -> list[Re
 
     Texts and times are those of the packages. The times in "librivox-clips" were computed by an aligner, in steps of 10
     milliseconds.
-
-    Args:
-        name: "mfa-recordings", "praatio-clips", "librivox-clips", "asterisk-sounds" or "korean-numbers".
-        download_report: Allows a download and receives its progress; if None, missing data raises an error.
-
-    Raises:
-        ArgumentError: If the entry has no recordings.
     """
     if name not in _READERS:
         raise ArgumentError(f"there are no recordings in {name!r}; choose one of {', '.join(_READERS)}")

@@ -30,15 +30,6 @@ def read_captioned_images(
     The captions are in a table in the folder: captions.tsv, .csv or .jsonl, or metadata.*, with the columns file and
     caption, or others of the same meaning, such as file_name and text. Without a table, the caption of image.png is in
     image.txt.
-
-    Args:
-        problems: Receives images without captions and unusable rows; by default they raise DataError.
-        file: Name or number of the table's column with the image file; None = a well-known name such as "file".
-        caption: Name or number of its column with the caption; None = a well-known name such as "caption".
-        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
-
-    Raises:
-        DataError: If an image or row cannot be used, or if there are no captioned images at all.
     """
     root = _check_folder(folder)
     log = problems or ProblemLog()
@@ -59,14 +50,7 @@ def read_captioned_images(
 
 
 def read_image_folder(folder: Folder, problems: ProblemLog | None = None) -> Iterator[tuple[Path, str]]:
-    """Yield (image file, class) of a folder with one subfolder per class, sorted by name.
-
-    Args:
-        problems: Receives images outside the subfolders; by default they raise DataError.
-
-    Raises:
-        DataError: If an image is outside the subfolders, or if there are no images at all.
-    """
+    """Yield (image file, class) of a folder with one subfolder per class, sorted by name."""
     root = _check_folder(folder)
     log = problems or ProblemLog()
     yield from require_any(

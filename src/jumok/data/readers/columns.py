@@ -111,9 +111,6 @@ def read_rows(
     JSONL and Parquet: names are keys, also inside "translation", as is usual for pairs.
 
     Args:
-        path: A file, or a dataset name that begins with "hf:".
-        problems: Receives unusable rows, and a notice about the columns.
-        file_format: Encoding and header of the file; None = UTF-8, and a header if the first row looks like one.
         max_cell: The number of characters that a cell may have.
     """
     if hub_datasets.is_hub_name(path):

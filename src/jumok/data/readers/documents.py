@@ -36,14 +36,8 @@ def read_documents(
     PIECE_SIZE characters is yielded in pieces that end with a line or a word, so that memory stays constant.
 
     Args:
-        paths: Files, folders (read with all files below, sorted by name), or dataset names that begin with "hf:".
-        problems: Receives unusable lines; by default they raise DataError.
         column: The name or number of the column of tables that contains the text; None = a well-known name, or the
             only column.
-        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
-
-    Raises:
-        DataError: If a line cannot be used, or if there is no text at all.
     """
     for piece in read_pieces(paths, problems, column, file_format):
         yield piece.text
@@ -55,14 +49,7 @@ def read_pieces(
     column: str | None = None,
     file_format: FileFormat | None = None,
 ) -> Iterator[TextPiece]:
-    """Yield the texts of files and folders like `read_documents`, and whether each ends its document.
-
-    Args:
-        paths: Files, folders, or dataset names that begin with "hf:".
-        problems: Receives unusable lines; by default they raise DataError.
-        column: The name or number of the column of tables that contains the text; None as in `read_documents`.
-        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
-    """
+    """Yield the texts of files and folders like `read_documents`, and whether each ends its document."""
     log = problems or ProblemLog()
     listed = list_paths(paths)
     pieces = _read_all_pieces(listed, log, Column("text", column), file_format or FileFormat())

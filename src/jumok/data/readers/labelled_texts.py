@@ -23,15 +23,8 @@ def read_labelled_texts(
     """Yield (text, label) of every row.
 
     Args:
-        paths: Files, folders, or dataset names that begin with "hf:".
-        problems: Receives unusable rows; by default they raise DataError.
-        text: Name or number of the column with the text; None = a well-known name such as "text" or "review".
         label: Name or number of the column with the label; None = a well-known name such as "label" or "sentiment". A
             table of two columns without a header has the text first.
-        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
-
-    Raises:
-        DataError: If a row cannot be used, or if there are no rows at all.
     """
     log = problems or ProblemLog()
     listed = list_paths(paths)

@@ -12,11 +12,7 @@ from jumok.data.readers.table_header import Column
 
 
 def find_table(root: Path, names: Sequence[str]) -> Path | None:
-    """Return the first table of a folder that has one of these names; None if there is none.
-
-    Args:
-        names: The names without extensions.
-    """
+    """Return the first table of a folder that has one of these names; None if there is none."""
     paths = (root / (name + extension) for name in names for extension in TABLE_EXTENSIONS)
     return next((path for path in paths if path.is_file()), None)
 
@@ -24,14 +20,7 @@ def find_table(root: Path, names: Sequence[str]) -> Path | None:
 def read_listed_files(
     root: Path, table: Path, columns: list[Column], kind: str, problems: ProblemLog, file_format: FileFormat
 ) -> Iterator[tuple[Path, str]]:
-    """Yield (file, text) of each row.
-
-    Args:
-        root: The folder of the files; a row may not name a file outside.
-        columns: The column of the files, whose ``endings`` they must have, and the column of the texts.
-        kind: What the files are, for messages, such as "image".
-        file_format: Encoding and header of the table.
-    """
+    """Yield (file, text) of each row."""
     with close_after(read_rows(table, columns, problems, file_format)) as rows:
         yield from _check_files(root, table, rows, columns[0].endings, kind, problems)
 

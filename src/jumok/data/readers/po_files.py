@@ -33,11 +33,7 @@ class Message:
     fuzzy: bool = False
 
     def append(self, keyword: str, text: str) -> None:
-        """Append a string to a part of the message.
-
-        Args:
-            keyword: "msgctxt", "msgid", "msgid_plural", or "msgstr" followed by the number of the plural form.
-        """
+        """Append a string to a part of the message."""
         if keyword == "msgid":
             self.id += text
         elif keyword == "msgid_plural":
@@ -48,21 +44,13 @@ class Message:
 
 
 def read_messages(path: Path, problems: ProblemLog, encoding: str = "utf-8") -> Iterator[Message]:
-    """Yield every message of a file, without the header and obsolete messages (#~).
-
-    Args:
-        problems: Receives unusable lines.
-    """
+    """Yield every message of a file, without the header and obsolete messages (#~)."""
     with close_after(read_lines(path, problems, encoding)) as lines:
         yield from parse_messages(path, lines, problems)
 
 
 def parse_messages(path: Path, lines: Iterator[tuple[int, str]], problems: ProblemLog) -> Iterator[Message]:
-    """Yield every message of the lines of a file, without the header and obsolete messages (#~).
-
-    Args:
-        path: The .po file; it is named in problems, and not opened.
-    """
+    """Yield every message of the lines of a file, without the header and obsolete messages (#~)."""
     message: Message | None = Message()  # None: skip the remaining lines of an unusable message
     keyword = ""  # the part of the message that the next string belongs to
     for number, line in lines:

@@ -112,12 +112,6 @@ def normalize_name(name: str) -> str:
 def find_layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], header: str = "auto") -> Layout:
     """Decide whether a table has a header, and find its columns.
 
-    Args:
-        header: "yes", "no" or "auto"; see `FileFormat`.
-
-    Raises:
-        DataError: If a column is missing, or it is not clear which column is which; the message lists them.
-
     >>> find_layout([Column("text"), Column("label")], [["id", "review", "sentiment"], ["1", "fine", "good"]])
     Layout(has_header=True, indices=(1, 2))
     """
@@ -134,11 +128,7 @@ def find_layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], header
 
 
 def find_keys(columns: Sequence[Column], names: Sequence[str]) -> list[str]:
-    """Return the key of each column in JSON objects and Hugging Face datasets; unknown ones keep the role as key.
-
-    Raises:
-        DataError: If two columns would have the same key.
-    """
+    """Return the key of each column in JSON objects and Hugging Face datasets; unknown ones keep the role as key."""
     indices = _match_names(columns, names)
     keys = [column.title if index is None else names[index] for column, index in zip(columns, indices, strict=True)]
     _refuse_shared_column(columns, [repr(key) for key in keys])

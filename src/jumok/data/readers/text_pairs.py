@@ -28,15 +28,9 @@ def read_pairs(
     are skipped, and each plural form is a separate pair.
 
     Args:
-        paths: Files, folders, or dataset names that begin with "hf:".
         source: Name or number of the source column; None = a well-known name such as "source", or the first language.
         target: Name or number of the target column; None = a well-known name such as "target", or the second language.
             A table of two columns without a header has the source first.
-        problems: Receives unusable rows; by default they raise DataError.
-        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
-
-    Raises:
-        DataError: If a row cannot be used, or if there are no pairs at all.
     """
     log = problems or ProblemLog()
     listed = list_paths(paths)

@@ -27,15 +27,6 @@ def read_transcribed_audio(
 
     The transcripts are in a table in the folder: transcripts.tsv, .csv or .jsonl, or metadata.*, with the columns file
     and transcript, or others of the same meaning, such as file_name and text.
-
-    Args:
-        problems: Receives unusable rows; by default they raise DataError.
-        file: Name or number of the table's column with the audio file; None = a well-known name such as "file".
-        transcript: Name or number of its column with the transcript; None = a well-known name such as "text".
-        file_format: Encoding and header of the table; None = UTF-8, and a header if the first row looks like one.
-
-    Raises:
-        DataError: If a row cannot be used, or if there are no recordings with transcripts at all.
     """
     root = Path(folder)
     if not root.is_dir():

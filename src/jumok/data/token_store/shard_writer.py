@@ -28,11 +28,7 @@ class HashedFile:
     """A binary file whose SHA-256 is computed while it is written."""
 
     def __init__(self, path: Path) -> None:
-        """Create the file.
-
-        Args:
-            path: The file; it must not exist.
-        """
+        """Create the file."""
         self.path = path
         self.size = 0
         self._digest = hashlib.sha256()
@@ -61,13 +57,7 @@ class ShardWriter:
     """Append lists of token ids to shard files."""
 
     def __init__(self, folder: Path, vocabulary: int, unknown: int | None, shard_tokens: int) -> None:
-        """Create the writer.
-
-        Args:
-            vocabulary: Size of the vocabulary; larger ids are refused.
-            unknown: Id of the unknown token, which is counted, or None.
-            shard_tokens: Number of tokens per file.
-        """
+        """Create the writer."""
         self.tokens = 0
         self.lists = 0
         self.unknowns = 0
@@ -82,11 +72,7 @@ class ShardWriter:
         self._finished: list[ShardEntry] = []
 
     def append(self, token_ids: Sequence[int]) -> None:
-        """Append one list.
-
-        Raises:
-            DataError: If an id is outside the vocabulary.
-        """
+        """Append one list."""
         ids = numpy.asarray(token_ids, dtype=numpy.int64).reshape(-1)
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self._vocabulary:
             invalid = int(ids.min()) if ids.min() < 0 else int(ids.max())
@@ -102,11 +88,7 @@ class ShardWriter:
         self._append_to_shards(ids)
 
     def finish(self, fingerprint: str) -> None:
-        """Write the index.
-
-        Raises:
-            DataError: If there are no tokens.
-        """
+        """Write the index."""
         self._finish_shard()
         if not self.tokens:
             raise DataError("there are no tokens to write: the texts are empty")

@@ -48,15 +48,7 @@ def write_text_shards(
     report: Report = lambda line: None,
     column: str | None = None,
 ) -> TokenShards:
-    """Encode texts and write their token ids, with the tokenizer's end token after each document.
-
-    Args:
-        paths: Files and folders, as in `documents.read_documents`.
-        folder: A new folder for the tokens.
-        problems: Receives unusable lines; by default they raise DataError.
-        report: Receives lines of progress.
-        column: The name or number of the column of tables that contains the text; None = a well-known name.
-    """
+    """Encode texts and write their token ids, with the tokenizer's end token after each document."""
     pieces = documents.read_pieces(paths, problems, column)
     return write_shards(
         documents.encode_pieces(pieces, tokenizer),
@@ -78,19 +70,7 @@ def write_shards(
     shard_tokens: int = SHARD_TOKENS,
     report: Report = lambda line: None,
 ) -> TokenShards:
-    """Write lists of token ids into a new folder.
-
-    Args:
-        folder: The folder; it must not exist.
-        vocabulary: Size of the vocabulary; larger ids are refused.
-        unknown: Id of the unknown token, which is counted, or None.
-        fingerprint: Fingerprint of the tokenizer, stored in the index.
-        shard_tokens: Number of tokens per file.
-        report: Receives lines of progress, every two seconds.
-
-    Raises:
-        DataError: If the folder exists or cannot be written, an id is invalid, or there are no tokens.
-    """
+    """Write lists of token ids into a new folder."""
     target = Path(folder)
     if not 0 < vocabulary <= 2**32:
         raise DataError(f"the size of the vocabulary must be from 1 to {2**32:,}, not {vocabulary}")
@@ -129,11 +109,7 @@ class TokenShards:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Open a folder of tokens.
-
-        Raises:
-            DataError: If the folder contains no tokens or is damaged.
-        """
+        """Open a folder of tokens."""
         self.folder = Path(folder)
         index = self._read_index()
         try:
@@ -203,11 +179,7 @@ class TokenShards:
         return (self.unknown or 0) / self.tokens
 
     def read_tokens(self, start: int, length: int) -> Int[Tensor, " length"]:
-        """Return consecutive tokens, also across shard files.
-
-        Raises:
-            DataError: If the range exceeds the tokens, or the file contains invalid ids.
-        """
+        """Return consecutive tokens, also across shard files."""
         if start < 0 or length < 0 or start + length > self.tokens:
             raise DataError(f"tokens {start} to {start + length} are out of range; {self.folder} has {self.tokens:,}")
 
@@ -227,14 +199,7 @@ class TokenShards:
         return tokens
 
     def read_list(self, index: int) -> Int[Tensor, " length"]:
-        """Return one of the lists that were written.
-
-        Args:
-            index: Index of the list, counted from 0.
-
-        Raises:
-            DataError: If there is no such list, or the file is damaged.
-        """
+        """Return one of the lists that were written."""
         if not 0 <= index < self.lists:
             raise DataError(f"list {index} is out of range; {self.folder} has {self.lists:,}")
         start = int(self._mapped_ends[index - 1]) if index else 0
@@ -244,11 +209,7 @@ class TokenShards:
         return self.read_tokens(start, end - start)
 
     def verify(self) -> None:
-        """Hash every file.
-
-        Raises:
-            DataError: If a file differs from what was written.
-        """
+        """Hash every file."""
         for name, sha256 in self._hashes.items():
             with (self.folder / name).open("rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
