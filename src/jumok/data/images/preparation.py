@@ -148,7 +148,7 @@ class Preparation:
 
 
 def stretch_pixels(pixels: Pixels) -> UInt8[numpy.ndarray, "row column *channel"]:
-    """Return an image as bytes if it is not known how it was normalized: the darkest pixel black, the brightest white."""
+    """Return an image as bytes if its normalization is not known: the darkest pixel black, the brightest white."""
     pixels = pixels.detach().float().cpu()
     if pixels.shape[0] != 3:
         pixels = pixels.mean(0, keepdim=True)

@@ -70,7 +70,7 @@ def find_byte_order_mark(start: bytes) -> str | None:
 
 
 def is_clearly_utf_8(start: bytes) -> bool:
-    """Return whether bytes are UTF-8 with characters of three or four bytes, which other encodings hardly ever imitate."""
+    """Return whether bytes are UTF-8 with characters of three or four bytes, which other encodings hardly imitate."""
     complete = start[: start.rfind(b"\n") + 1] or start
     try:
         return any(character > "\u07ff" for character in complete.decode("utf-8"))

@@ -64,7 +64,7 @@ class Tokenizer:
     # encode and decode
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the token ids of a text, with the special tokens that the model expects around it ([CLS] ... [SEP])."""
+        """Return the token ids of a text, with the special tokens that the model expects around it ([CLS], [SEP])."""
         _check_surrogates(text)
         with wrap_tokenizers_errors("this text cannot be encoded"):
             return list(self._inner.encode(text, add_special_tokens=special).ids)
@@ -254,7 +254,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
-        """Load a folder with tokenizer.json, or vocab.json and merges.txt, or vocab.txt, and the settings beside them."""
+        """Load a folder with tokenizer.json, or vocab.json and merges.txt, or vocab.txt, and its settings."""
         return cls._from_parts(read_tokenizer(Path(folder)))
 
     def with_special_tokens(self, tokens: Sequence[str], special: Mapping[str, str] | None = None) -> Tokenizer:
@@ -284,11 +284,7 @@ class Tokenizer:
         return cls(parts.inner, parts.special, parts.chat_template, parts.ends)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write files that `load` and transformers' AutoTokenizer read.
-
-        Returns:
-            The folder.
-        """
+        """Write files that `load` and transformers' AutoTokenizer read; return the folder."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
 
