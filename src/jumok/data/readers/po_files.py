@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jumok.data.readers.lines import ProblemLog, close_after, read_lines
+from jumok.data.readers.lines import ProblemLog
 
 _STRING_LINE = re.compile(r'(?:(msgctxt|msgid_plural|msgid|msgstr)\s*(?:\[(\d{1,3})\])?\s*)?"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)")
@@ -41,12 +41,6 @@ class Message:
         elif keyword.startswith("msgstr"):
             index = int(keyword.removeprefix("msgstr"))
             self.translations[index] = self.translations.get(index, "") + text
-
-
-def read_messages(path: Path, problems: ProblemLog, encoding: str = "utf-8") -> Iterator[Message]:
-    """Yield every message of a file, without the header and obsolete messages (#~)."""
-    with close_after(read_lines(path, problems, encoding)) as lines:
-        yield from parse_messages(path, lines, problems)
 
 
 def parse_messages(path: Path, lines: Iterator[tuple[int, str]], problems: ProblemLog) -> Iterator[Message]:

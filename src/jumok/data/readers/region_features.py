@@ -20,9 +20,9 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from jumok.data.readers.captioned_images import find_caption_table
 from jumok.data.readers.columns import read_rows
 from jumok.data.readers.file_format import FileFormat
+from jumok.data.readers.labelled_files import find_caption_table
 from jumok.data.readers.lines import ProblemLog, close_after
 from jumok.data.readers.table_header import Column
 from jumok.errors import DataError
