@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jumok.data.catalogue import fetch, unpack
-from jumok.data.catalogue.catalogue import find_entry
-from jumok.data.catalogue.entry import Entry, format_megabytes
+from jumok.data.catalogue.entries import Entry, find_entry, format_megabytes
 from jumok.errors import ArgumentError, FetchError
-from jumok.files import read_limited, write_atomically
+from jumok.files import compute_sha256, read_limited, write_atomically
 
 MANIFEST = "manifest.json"
 VERIFIED = "verified.json"  # the sizes and times of the files that were hashed
@@ -71,7 +70,7 @@ def find_damage(name: str, *, verify: bool = True) -> str | None:
         stamps[path] = [facts.st_size, facts.st_mtime_ns]
 
     if verify or not _was_verified(folder, stamps):
-        hashes = {path: unpack.hash_file(folder / path) for path in sizes}
+        hashes = {path: compute_sha256(folder / path) for path in sizes}
         for file_set in entry.file_sets:
             fault = file_set.find_fault(hashes)
             if fault is not None:

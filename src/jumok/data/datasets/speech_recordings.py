@@ -86,9 +86,7 @@ def _read_librivox(folder: Path) -> Iterator[Recording]:
     for path in folder.glob("*.wav"):
         alignment = json.loads(path.with_suffix(".json").read_bytes())["w"]
         # "t" is a word, or a word and the number of its pronunciation; "b" and "d" are its start and duration
-        intervals = [
-            RecordedWord(re.sub(r"\(\d+\)$", "", w["t"]), w["b"], round(w["b"] + w["d"], 3)) for w in alignment
-        ]
+        words = [RecordedWord(re.sub(r"\(\d+\)$", "", w["t"]), w["b"], round(w["b"] + w["d"], 3)) for w in alignment]
         text = path.with_suffix(".txt").read_text(encoding="utf-8")
         yield Recording(path, _clean_text(text), words=_list_words(words))
 
