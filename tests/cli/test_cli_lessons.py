@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 import jumok
 from jumok.cli import cli
 from jumok.cli.command import select_language
-from jumok.cli.lessons.table_text import format_table
+from jumok.cli.lessons import format_table
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
 from jumok.lab.experiments import EXPERIMENTS
