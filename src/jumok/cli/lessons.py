@@ -176,8 +176,7 @@ def check(name: str | None, answer: tuple[str, ...], language: str | None, as_js
 
     ANSWER is one or more numbers, a word, or a Python FILE with the function that the exercise asks for; the function
     runs in a process of its own. Without ANSWER, print the question; without EXERCISE, list all exercises."""
-    from jumok.lab.exercises import EXERCISES, check_answer, find_exercise
-    from jumok.lab.exercises.program_exercise import ProgramExercise
+    from jumok.lab.exercises import EXERCISES, ProgramExercise, check_answer, find_exercise
 
     selected = select_language(language)
     documents = {exercise.partition("-")[0] for exercise in EXERCISES}
