@@ -121,7 +121,7 @@ def cost(
     """Compute what a model costs, and whether it fits into the memory of this machine, without running it. MODEL is a
     folder, a .gguf file, or a name from the catalogue; without MODEL, the options describe a GPT-2 of another size."""
     from jumok.checkpoint.read_config import read_config
-    from jumok.lab.cost.cost_report import report_cost, report_family_cost
+    from jumok.lab.cost.cost_report import report_cost
     from jumok.models.gpt import GPTConfig
 
     selected = select_language(language)
@@ -131,12 +131,8 @@ def cost(
         if contradicting := [f"--{name}" for name, number in sizes.items() if number is not None]:
             raise click.UsageError(f"{model} has its own sizes; remove {', '.join(contradicting)}")
         config = read_config(model)
-        if not isinstance(config, GPTConfig):
-            if measure:
-                raise click.UsageError("--measure times layers of one width; give it with --width instead of a model")
-            report = report_family_cost(config, tokens, batch, with_growth=bool(paths))
-            print_result(report, paths, selected, NOTES, {} if as_json else None)
-            return
+        if measure and not isinstance(config, GPTConfig):
+            raise click.UsageError("--measure times layers of one width; give it with --width instead of a model")
     else:
         chosen_width, chosen_heads = width or 512, heads or 8
         if chosen_width % chosen_heads:
@@ -150,8 +146,8 @@ def cost(
             hidden=hidden or 4 * chosen_width,
         )
     with show_progress("measuring", as_json) as progress:
-        gpt_report = report_cost(config, tokens or config.length, batch, measure=measure, progress=progress)
-    print_result(gpt_report, paths, selected, NOTES, {} if as_json else None)
+        report = report_cost(config, tokens, batch, measure=measure, progress=progress)
+    print_result(report, paths, selected, NOTES, {} if as_json else None)
 
 
 @click.command(
