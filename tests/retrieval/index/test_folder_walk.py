@@ -267,7 +267,8 @@ def test_unreadable_files_and_folders(tmp_path: Path) -> None:
                 folder.open_file(b"b.txt")
     finally:
         (tmp_path / "sub").chmod(0o700)
-    assert skipped.to_json() == {"cannot be opened (Permission denied)": {"count": 1, "first": ["sub"]}}
+    assert skipped.counts == {"cannot be opened (Permission denied)": 1}
+    assert [entry.path for entry in skipped.first] == ["sub"]
 
 
 def test_limits_of_files_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
