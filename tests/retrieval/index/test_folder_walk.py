@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from jumok.errors import ArgumentError, DataError
-from jumok.retrieval.files import SafeFolder, SkipLog, UnusableFileError, safe_folder
+from jumok.retrieval.files import safe_folder
 from jumok.retrieval.files.ignore_rules import is_ignored, parse_ignore_file
+from jumok.retrieval.files.safe_folder import SafeFolder, SkipLog, UnusableFileError
 from retrieval.index_folders import write_files
 
 

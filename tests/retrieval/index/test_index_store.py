@@ -16,15 +16,8 @@ import pytest
 
 from jumok.errors import ArgumentError, CheckpointError, DataError
 from jumok.retrieval import open_index
-from jumok.retrieval.store import (
-    FolderIndex,
-    build,
-    generation,
-    inspect_index,
-    list_indexes,
-    passage_database,
-    remove_index,
-)
+from jumok.retrieval.store import build, generation, passage_database
+from jumok.retrieval.store.folder_index import FolderIndex, inspect_index, list_indexes, remove_index
 from retrieval.index_folders import describe_contents, save_small_embedder, write_files, write_notes
 
 

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jumok.errors import DataError, StageProgress
-from jumok.retrieval.files import (
+from jumok.retrieval.files.read_passages import read_open_file
+from jumok.retrieval.files.safe_folder import (
     TEXT_ENDINGS,
     SafeFolder,
     SkipLog,
     TextFile,
     UnusableFileError,
+    describe_file,
     make_printable,
-    read_open_file,
 )
-from jumok.retrieval.files.safe_folder import describe_file
 
 from .generation import (
     BM25_FOLDER,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jumok.defaults import INDEXED_FILES
 from jumok.errors import ArgumentError, CheckpointError, DataError, Report, StageProgress
-from jumok.retrieval.files import SafeFolder, SkipLog, SkippedFile, make_printable
+from jumok.retrieval.files.safe_folder import SafeFolder, SkipLog, SkippedFile, make_printable
 from jumok.retrieval.passage import Passage
 
 from .build import BuildSettings, build_generation

@@ -21,7 +21,7 @@ from typing import Any
 from jumok.data.catalogue.cache import get_cache_folder
 from jumok.errors import ArgumentError, DataError, JumokError, Report
 from jumok.files import compute_sha256, flush_to_disk, read_limited, write_atomically
-from jumok.retrieval.files import PASSAGES_VERSION
+from jumok.retrieval.files.read_passages import PASSAGES_VERSION
 from jumok.retrieval.search.bm25 import TERMS_VERSION
 
 from .passage_database import PassageDatabase, remove_pending_vectors

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from jumok.errors import ArgumentError, DataError
-from jumok.retrieval.files import SkipLog, TextFile, make_printable
+from jumok.retrieval.files.safe_folder import SkipLog, TextFile, make_printable
 from jumok.retrieval.passage import Passage
 
 _TABLES = """
