@@ -42,7 +42,7 @@ def test_facts_of_a_file(tmp_path: Path) -> None:
         (file,) = folder.list_text_files(SkipLog())
     status = (tmp_path / "a.txt").stat()
     assert (file.size, file.inode) == (5, status.st_ino)
-    assert file.changed_at == (status.st_mtime_ns, status.st_ctime_ns)
+    assert (file.modified, file.changed) == (status.st_mtime_ns, status.st_ctime_ns)
 
 
 PATTERNS = (

@@ -121,13 +121,14 @@ class TextFile:
 
     Args:
         path: Its path relative to the folder, as the system stores it.
-        changed_at: When its content and its inode were changed last, in nanoseconds: (mtime, ctime). A program can set
-            the first, but not the second.
+        modified: When its content was changed last, in nanoseconds. A program can set it.
+        changed: When its inode was changed last, in nanoseconds. A program cannot set it.
     """
 
     path: bytes
     size: int
-    changed_at: tuple[int, int]
+    modified: int
+    changed: int
     inode: int
 
 
@@ -216,7 +217,7 @@ def resolve_folder(folder: str | os.PathLike[str]) -> Path:
 
 def describe_file(path: bytes, status: os.stat_result) -> TextFile:
     """Return a file with the facts that show whether it has changed."""
-    return TextFile(path, status.st_size, (status.st_mtime_ns, status.st_ctime_ns), status.st_ino)
+    return TextFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def open_regular_file(name: bytes | str, parent: int | None = None) -> int:

@@ -207,8 +207,13 @@ def publish(location: Path, folder: Path, facts: dict[str, Any]) -> IndexGenerat
     for path in [*files, *{path.parent for path in files}]:
         flush_to_disk(path)
     checksums = {str(path.relative_to(folder)): (path.stat().st_size, compute_sha256(path)) for path in files}
-    versions = {"format": FORMAT_VERSION, "passages_version": PASSAGES_VERSION, "terms_version": TERMS_VERSION}
-    header = Header(**versions, **facts, checksums=checksums)
+    header = Header(
+        format=FORMAT_VERSION,
+        passages_version=PASSAGES_VERSION,
+        terms_version=TERMS_VERSION,
+        checksums=checksums,
+        **facts,
+    )
     content = json.dumps(asdict(header), indent=1).encode()
     write_atomically(folder / HEADER_FILE, content)
     flush_to_disk(folder)

@@ -7,6 +7,7 @@ import hashlib
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -108,21 +109,21 @@ class PassageDatabase:
         """List a file, without passages."""
         self._connection.execute(
             "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, NULL, 0, 0)",
-            (file.path, file.size, *file.changed_at, file.inode),
+            astuple(file),
         )
 
     def find_file(self, path: bytes) -> TextFile | None:
         """Return the file of a path as it is listed; None if it is not."""
         query = "SELECT path, size, modified, changed, inode FROM files WHERE path = ?"
         row = self._connection.execute(query, (path,)).fetchone()
-        return None if row is None else TextFile(*row[:2], row[2:4], row[4])
+        return None if row is None else TextFile(*row)
 
     def list_files(self) -> Iterator[TextFile]:
         """Yield the listed files, sorted by path. Passages may be added meanwhile."""
         last = b""
         query = "SELECT path, size, modified, changed, inode FROM files WHERE path > ? ORDER BY path LIMIT 1000"
         while rows := self._connection.execute(query, (last,)).fetchall():
-            yield from (TextFile(*row[:2], row[2:4], row[4]) for row in rows)
+            yield from (TextFile(*row) for row in rows)
             last = rows[-1][0]
 
     def add_passage(self, number: int, path: bytes, passage: Passage) -> None:
@@ -158,7 +159,7 @@ class PassageDatabase:
         row = self._connection.execute(
             "SELECT start, count, reason FROM old.files "
             "WHERE path = ? AND size = ? AND modified = ? AND changed = ? AND inode = ?",
-            (file.path, file.size, *file.changed_at, file.inode),
+            astuple(file),
         ).fetchone()
         if row is None:
             return None
