@@ -44,7 +44,6 @@ class FusionConfig(TransformerConfig):
     separator: int = integer(3, "the token that begins a passage", least=0)
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         super().check()
         self.check_special_tokens(self.vocabulary, separator=self.separator)
         for name, token in (("start", self.start), ("end", self.end), ("pad", self.pad)):
@@ -101,9 +100,6 @@ class Fusion(Transformer):
 
 def find_passages(source: Tensor, separator: int) -> Tensor:
     """Return the passage of every token, [batch, source]: the number of separators up to it.
-
-    Args:
-        source: Token ids, [batch, source].
 
     >>> find_passages(torch.tensor([[9, 5, 6, 9, 7]]), 9)
     tensor([[1, 1, 1, 2, 2]])
