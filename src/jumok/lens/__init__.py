@@ -11,7 +11,8 @@ from .describe.weight_checks import (
     compute_attention_rollout,
     sum_future_weights,
 )
-from .edits.edit_types import Ablate, Edit, KnockOut, Patch, Remask, Scale
+from .edits.edit_base import Edit
+from .edits.edit_types import Ablate, KnockOut, Patch, Remask, Scale
 from .effects.direct_effects import apply_logit_lens, compute_direct_effects, compute_head_contributions
 from .effects.effect_table import Effect, Effects
 from .effects.measure import effect

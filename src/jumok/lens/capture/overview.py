@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jumok.draw.pooling import split_axis
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, Progress
 from jumok.threads import use_threads
 
 if TYPE_CHECKING:
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 MAX_WEIGHTS = 2**22  # weights that are in memory at once while a map is pooled
 SMALLEST_BLOCK = 2048  # keys; smaller blocks cost more in calls than they save
 BLOCK_WEIGHTS = 2**17  # weights that are computed at once: 512 KB, which fit into the cache of a core
-
-Progress = Callable[[int, int], None]
 
 
 class Overview(NamedTuple):

@@ -5,7 +5,7 @@ Each head's map is computed only once, and both tables are derived from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from jumok import defaults
 from jumok.draw.pooling import pool_patterns
+from jumok.errors import Progress
 from jumok.lens.capture.head_figure import PooledMap, pool_head
 from jumok.lens.capture.model_capture import Capture
 
@@ -79,7 +80,7 @@ def build_table_rows(
     heads: Mapping[str, Sequence[int]] | None = None,
     top: int = defaults.TOP_SOURCES,
     by_words: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> TableRows:
     """Build a row for each head and a row for each token.
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
-from jumok.lens.capture.captured_attention import CapturedAttention
-from jumok.lens.capture.weight_table import WeightTable
+from jumok.lens.capture.captured_attention import CapturedAttention, WeightTable
 from jumok.lens.model_state import evaluation_mode
 
 from .route_attention import select_implementation

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from jumok.errors import ArgumentError, IncompleteWarning, JumokError
+from jumok.errors import ArgumentError, IncompleteWarning, JumokError, Report
 from jumok.lens.capture.recorder import Recorder
 from jumok.lens.model_state import change_lock, evaluation_mode
 from jumok.lens.run_progress import RunProgress
@@ -71,7 +71,7 @@ class Router:
         support: What the lens can do with the model; None before the first run.
     """
 
-    def __init__(self, model: Any, report: Callable[[str], None] | None = None) -> None:
+    def __init__(self, model: Any, report: Report | None = None) -> None:
         """Prepare a model.
 
         Args:
