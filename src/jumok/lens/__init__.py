@@ -1,7 +1,6 @@
 """The lens: record every attention of a model exactly, at any length, edit it, and measure whether it matters."""
 
-from .capture.model_capture import AttendedKey, Capture
-from .capture.overview import Overview
+from .capture.model_capture import AttendedKey, Capture, Overview
 from .describe.head_kinds import HeadKind, classify_heads, sample_repeated_tokens, score_induction
 from .describe.head_profile import HeadProfile, profile_heads
 from .describe.image_weights import save_image_weights

@@ -26,8 +26,8 @@ from .page_options import add_page_options
 from .query_report import describe_query_as_json, print_query_report
 
 if TYPE_CHECKING:
+    from jumok.draw.pooling import PooledMap
     from jumok.lens import Capture, Lens
-    from jumok.lens.capture.head_figure import PooledMap
     from jumok.lens.describe.head_profile import HeadProfiler
     from jumok.tasks.labelled_input import LabelledInput
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.draw.pooling import pool_cells, split_axis
 from jumok.errors import ArgumentError, Progress
 from jumok.lens.sites import SOURCE, TARGET, Sites, normalise_index
+from jumok.threads import use_threads
 
 from .captured_attention import CapturedAttention, WeightTable
-from .overview import MAX_WEIGHTS, Overview, pool_weights
 
 if TYPE_CHECKING:
     from jumok.lens.restart import ReusableRun
@@ -22,6 +24,19 @@ if TYPE_CHECKING:
 
 #: the labels of one sequence, or those of the source and of the target
 Labels = Sequence[str] | tuple[Sequence[str] | None, Sequence[str] | None] | None
+MAX_CACHED_WEIGHTS = 2**22  # of a complete map that is kept
+
+
+class Overview(NamedTuple):
+    """A head's map of weights, pooled to fewer cells.
+
+    Attributes:
+        largest: The largest weight of each cell ``[row, column]``.
+        mean: The mean weight of each cell ``[row, column]``.
+    """
+
+    largest: Tensor
+    mean: Tensor
 
 
 class AttendedKey(NamedTuple):
@@ -213,7 +228,7 @@ class Capture:
         rows = range(*queries.indices(attention.queries))
         columns = range(*keys.indices(attention.keys))
         is_complete = rows == range(attention.queries) and columns == range(attention.keys)
-        if is_complete and tile.numel() <= MAX_WEIGHTS:
+        if is_complete and tile.numel() <= MAX_CACHED_WEIGHTS:
             self._cached_map = cache_key, tile
         return tile
 
@@ -241,7 +256,25 @@ class Capture:
             progress: Called with the finished and the total number of rows; an exception that it raises stops the
                 computation.
         """
-        return pool_weights(self, layer, head, size, batch, first_apart, rows_per_cell=rows_per_cell, progress=progress)
+        smallest = 2 if first_apart else 1
+        if size < smallest:
+            raise ArgumentError(f"size must be at least {smallest}, not {size}")
+        if rows_per_cell is not None and rows_per_cell < 1:
+            raise ArgumentError(f"rows_per_cell must be at least 1, not {rows_per_cell}")
+        attention = self.attention(layer)
+        # one thread: these small products gain nothing from a second one, and beside a busy program they lose a lot
+        with use_threads(1) if attention.device.type == "cpu" else nullcontext():
+            largest, mean = pool_cells(
+                lambda queries, keys: self.tile(layer, head, queries, keys, batch).float().cpu().numpy(),
+                [*split_axis(attention.queries, size), attention.queries],
+                [*split_axis(attention.keys, size, first_apart=first_apart), attention.keys],
+                bound_keys=attention.bound_keys,
+                complete_rows=attention.needs_full_rows,
+                rows_per_cell=rows_per_cell,
+                with_mean=True,
+                progress=progress,
+            )
+        return Overview(torch.from_numpy(largest), torch.from_numpy(mean))
 
     def top(self, query: int, k: int = 3, layer: int | str | None = None, batch: int = 0) -> list[AttendedKey]:
         """Find the keys that a query attends to most.

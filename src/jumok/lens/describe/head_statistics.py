@@ -17,7 +17,7 @@ from .key_patterns import KeyPatterns
 MAX_WEIGHTS = 2**22  # weights in memory at once
 
 
-class Tile(NamedTuple):
+class MapRows(NamedTuple):
     """Some rows of a head's map.
 
     Attributes:
@@ -45,9 +45,9 @@ class TileReader:
         self._capture, self._site, self._head, self._batch = capture, site, head, batch
         step = max(1, MAX_WEIGHTS // count)
         self._slices = [slice(begin, min(begin + step, count)) for begin in range(0, count, step)]
-        self._only_tile: Tile | None = None
+        self._only_tile: MapRows | None = None
 
-    def __iter__(self) -> Iterator[Tile]:
+    def __iter__(self) -> Iterator[MapRows]:
         for rows in self._slices:
             if self._only_tile is not None:
                 yield self._only_tile
@@ -57,13 +57,13 @@ class TileReader:
                 self._only_tile = tile
             yield tile
 
-    def _compute(self, rows: slice) -> Tile:
+    def _compute(self, rows: slice) -> MapRows:
         weights = self._capture.tile(self._site, self._head, rows, slice(None), self._batch).float().cpu()
         allowed = self._capture.attentions[self._site].evaluate_mask(self._batch, self._head, rows, slice(None)).cpu()
         if self._skip_first:
             weights = drop_first_key(weights)
             allowed = allowed & (torch.arange(allowed.shape[1]) > 0)
-        return Tile(torch.arange(rows.start, rows.stop), weights, allowed)
+        return MapRows(torch.arange(rows.start, rows.stop), weights, allowed)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class _PatternSums:
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._row_counts: defaultdict[str, int] = defaultdict(int)
 
-    def add(self, tile: Tile) -> None:
+    def add(self, tile: MapRows) -> None:
         for name, cells in self.patterns.get_rows(tile.rows).items():
             weight = (tile.weights * cells).sum(-1)
             has_keys = (cells & tile.allowed).any(-1)
@@ -178,7 +178,7 @@ class _EntropySums:
         self._ratio_sum = 0.0
         self._row_count = 0
 
-    def add(self, tile: Tile) -> None:
+    def add(self, tile: MapRows) -> None:
         entropy = torch.special.entr(tile.weights).sum(-1)
         key_counts = tile.allowed.sum(-1)
         has_choice = key_counts > 1
@@ -200,7 +200,7 @@ class _DistanceProfile:
         self._weight_sums = torch.zeros(2 * count - 1)
         self._cell_counts = torch.zeros(2 * count - 1)
 
-    def add(self, tile: Tile) -> None:
+    def add(self, tile: MapRows) -> None:
         distances = _compute_distances(tile)
         self.distance_sum += float((tile.weights * distances.abs()).sum())
         indices = (distances + self._count - 1).flatten()
@@ -218,7 +218,7 @@ class _Moments:
     def __init__(self) -> None:
         self._sums = torch.zeros(6, dtype=torch.float64)
 
-    def add(self, tile: Tile, similarities: Tensor) -> None:
+    def add(self, tile: MapRows, similarities: Tensor) -> None:
         # a token is most similar to itself: with its own cell, every head that attends to itself would be semantic
         cells = tile.allowed & (_compute_distances(tile) != 0)
         x, y = tile.weights[cells].double(), similarities[cells].double()
@@ -231,7 +231,7 @@ class _Moments:
         return None if variances <= 0 else float((n * xy - x * y) / variances**0.5)
 
 
-def _compute_distances(tile: Tile) -> Tensor:
+def _compute_distances(tile: MapRows) -> Tensor:
     """Return the distance from each key to its query, ``[row, key]``; negative for later keys."""
     return tile.rows[:, None] - torch.arange(tile.weights.shape[1])
 

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok import defaults
-from jumok.draw.pooling import pool_patterns
+from jumok.draw.pooling import PooledMap, pool_patterns
 from jumok.errors import Progress
-from jumok.lens.capture.head_figure import PooledMap, pool_head
+from jumok.lens.capture.head_figure import pool_head
 from jumok.lens.capture.model_capture import Capture
 
 from .head_kinds import HeadKind, classify_heads
@@ -141,8 +141,7 @@ def pool_labelled_head(
     """
     if by_words:
         weights, queries, keys = label_weights(capture, labels, site, head, by_words)
-        pooled = pool_patterns(weights[None].double().numpy(), queries, keys, limit, first_apart=first_apart)
-        return PooledMap(torch.from_numpy(pooled.weights[0]), pooled.queries, pooled.keys, pooled.caption)
+        return pool_patterns(weights.double().numpy(), queries, keys, limit, first_apart=first_apart)
     attention, sides = capture.attentions[site], capture.sites.get_sides(site)
     queries = _fit_labels(labels.get_labels(sides.queries), attention.queries)
     keys = _fit_labels(labels.get_labels(sides.keys), attention.keys)
