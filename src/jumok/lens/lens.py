@@ -48,8 +48,7 @@ from .run_progress import RunProgress
 from .sites import Sites
 
 if TYPE_CHECKING:
-    from .huggingface.attention_maps import MapsRun
-    from .huggingface.router import Router, Support
+    from .huggingface.router import MapsRun, Router, Support
 
 #: what a lens accepts: a model, what ``jumok.load`` returned, or the name or folder of a model
 LensModel = nn.Module | Loaded | LoadedTransformers | str | os.PathLike[str]
@@ -372,7 +371,7 @@ class Lens:
 
     def _read_maps(self, arguments: ModelArguments, has_edits: bool, progress: RunProgress) -> MapsRun:
         """Run a model of transformers whose attention cannot be routed; it returns its maps itself."""
-        from .huggingface.attention_maps import run_with_maps
+        from .huggingface.router import run_with_maps
 
         if has_edits:
             assert self.support is not None

@@ -128,8 +128,7 @@ def look(
     from jumok.lens import Lens
     from jumok.lens.capture.head_figure import save_heads, select_heads
     from jumok.lens.describe import table_rows
-    from jumok.lens.describe.key_choice import compare_keys
-    from jumok.lens.describe.query_sources import find_query, rank_query_sources
+    from jumok.lens.describe.query_sources import compare_keys, find_query, rank_query_sources
 
     selected = select_language(language)
     paths = check_picture_paths(png, svg)

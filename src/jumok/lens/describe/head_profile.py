@@ -13,10 +13,9 @@ from jumok.errors import ArgumentError, Progress
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.lens import Lens
 
-from .annotated_sentences import ENGLISH_SENTENCES, KOREAN_SENTENCES, AnnotatedSentence
 from .head_kinds import HeadKind, classify_heads, sample_repeated_tokens
 from .head_statistics import subtract_uniform
-from .sentence_margins import SentenceMargin, WordPairs
+from .sentence_margins import ENGLISH_SENTENCES, KOREAN_SENTENCES, AnnotatedSentence, SentenceMargin, WordPairs
 
 REPEATED_LENGTH = 50  # random tokens, which are then repeated once
 

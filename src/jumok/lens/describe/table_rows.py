@@ -20,8 +20,8 @@ from jumok.lens.capture.model_capture import Capture
 
 from .head_kinds import HeadKind, classify_heads
 from .head_profile import HeadProfiler
+from .head_statistics import merge_into_words
 from .weight_checks import check_weights
-from .word_weights import merge_into_words
 
 Words = list[tuple[str, range]] | None  # the words of an axis with their tokens; None where there are none
 Row = dict[str, Any]  # one row of a table, as for JSON

@@ -85,7 +85,12 @@ class Edit:
 
     @classmethod
     def check_field(cls, name: str, content: object) -> None:
-        """Raise an ArgumentError if a field has a wrong type; its content may come from a JSON file."""
+        """Raise an ArgumentError if a field has a wrong type.
+
+        Args:
+            name: The name of the field.
+            content: Its content, which may come from a JSON file.
+        """
         if name in INDEX_FIELDS:
             normalise_indices(content, name)
         elif name == "layer":
@@ -99,11 +104,21 @@ class Edit:
             raise ArgumentError(f"source must be a capture, or its name in JSON, not {abbreviate(content)}")
 
     def find_taps(self, sites: Sites, model: nn.Module) -> list[str]:
-        """Return the full names of the taps that the edit changes in a model."""
+        """Return the full names of the taps that the edit changes.
+
+        Args:
+            sites: The attention sites of the model.
+            model: The model, of Jumok or transformers.
+        """
         return [f"{site}.{self.tap_word}" for site in sites.find_all(self.layer)]
 
     def apply(self, value: Any, call: TapCall) -> Any:
-        """Return the changed value of a tap."""
+        """Return the changed value of a tap.
+
+        Args:
+            value: What the model passes to the tap: a mask or None, a score, or an output.
+            call: The tap, the heads of the edit, and the position of the first row.
+        """
         raise NotImplementedError
 
     @property
@@ -117,10 +132,19 @@ class Edit:
         return False
 
     def check_rows(self, tap: str, count: int) -> None:
-        """Raise an ArgumentError if the edit does not fit the number of rows that a tap had."""
+        """Raise an ArgumentError if the edit does not fit the rows of a tap.
+
+        Args:
+            tap: The full name of the tap.
+            count: The number of rows that it had in the forward pass.
+        """
 
     def check_capture(self, capture: Capture) -> None:
-        """Raise an ArgumentError if the edit changed nothing in the forward pass of a capture."""
+        """Raise an ArgumentError if the edit changed nothing because its positions do not exist.
+
+        Args:
+            capture: The capture of the edited forward pass.
+        """
 
     def to_json(self) -> dict[str, Any]:
         """Return the edit as a dictionary for JSON; a source capture is written as its name."""

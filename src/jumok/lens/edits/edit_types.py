@@ -75,8 +75,13 @@ class Ablate(Edit):
         return call.change_heads(value, lambda output: self.replace_output(output, call))
 
     def replace_output(self, output: Tensor, call: TapCall) -> Tensor:
-        """Return what replaces the output of the edited heads, ``[batch, head, query, width]``, or the output of a
-        block or MLP, ``[batch, query, width]``."""
+        """Return what replaces an output.
+
+        Args:
+            output: The output of the edited heads, ``[batch, head, query, width]``, or of a block or MLP,
+                ``[batch, query, width]``.
+            call: The call of the tap.
+        """
         if self.by == "zero":
             return torch.zeros_like(output)
         return ablate_output(
@@ -103,8 +108,8 @@ class KnockOut(Edit):
     batch: Indices = None
 
     def apply(self, value: Mask | None, call: TapCall) -> Mask:
-        others = ~masks.edge(self.query, self.key, call.heads, self.batch)
-        return others if value is None else value & others
+        other_edges = ~masks.edge(self.query, self.key, call.heads, self.batch)
+        return other_edges if value is None else value & other_edges
 
     @property
     def selects_queries(self) -> bool:
