@@ -25,7 +25,7 @@ from page_blocks import ROOT, Block, read_blocks, strip_lines
 from jumok.cli import cli
 
 LANGUAGES = ("en", "ko")
-DOCUMENTS = ("d0", "d1", "d2", "d3", "d4")
+DOCUMENTS = ("d0", "d1", "d2", "d3", "d4", *(f"gpt-{step}" for step in range(1, 9)))
 PICTURES = ROOT / "docs" / "pictures" / "course"
 PICTURE_LINK = re.compile(r"!\[[^\]]*\]\(\.\./\.\./pictures/course/([\w.-]+)\)")
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```\n", flags=re.MULTILINE | re.DOTALL)

@@ -37,7 +37,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["check", *arguments])
 
 
-@pytest.mark.parametrize("name", EXERCISES)
+@pytest.mark.parametrize("name", [name for name in EXERCISES if not name.startswith("gpt-")])
 def test_known_mistakes_are_wrong_and_have_their_own_reason(name: str) -> None:
     exercise = EXERCISES[name]
     reasons = [mistake.reason for mistake in exercise.mistakes]
@@ -74,7 +74,7 @@ def test_answers_that_cannot_be_read_are_explained(tmp_path: Path) -> None:
         check_answer("d3-5", "nan")
     with pytest.raises(ArgumentError, match="is empty"):
         check_answer("d3-5", " ")
-    with pytest.raises(ArgumentError, match="is not a file; the answer to d3-8 is a Python file"):
+    with pytest.raises(ArgumentError, match="is not a file; the answer is a Python file"):
         check_answer("d3-8", str(tmp_path / "missing.py"))
 
 
@@ -96,7 +96,7 @@ def test_functions_with_other_results_are_described() -> None:
 
 
 def test_endless_programs_are_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jumok.lab.exercises.program_exercise.SECONDS", 0.5)
+    monkeypatch.setattr("jumok.lab.exercises.exercise.SECONDS", 0.5)
     assert "did not end within" in check_program("while True: pass", tmp_path)[1]
 
 

@@ -19,9 +19,7 @@ from .data import data
 from .demo import demo
 from .doctor import doctor
 from .effect import effect
-from .lessons.check import check
-from .lessons.cost import cost
-from .lessons.experiment import experiment
+from .lessons import check, cost, experiment
 from .look import look
 from .models import export, models, run
 from .retrieval.ask import ask

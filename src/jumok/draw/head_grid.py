@@ -13,7 +13,7 @@ from .axis_names import AXIS_NAMES, AxisNames
 from .checks import PatternsLike, check_image_path, check_labels, check_patterns
 from .figure import create_figure, open_figure_style, save_figure
 from .panel import describe_first_key, draw_color_bar, draw_heading, draw_map, join_captions
-from .pooling import PooledPatterns, pool_patterns
+from .pooling import PooledMap, pool_patterns
 from .shading import Shading, choose_shading
 
 GRID_VALUES_LIMIT = 8  # the maps show values up to this many queries or keys
@@ -74,7 +74,7 @@ def save_head_grid(
 
 def _draw_grid(
     target: Path,
-    maps: PooledPatterns,
+    maps: PooledMap,
     titles: Sequence[str],
     title: str,
     caption: str,

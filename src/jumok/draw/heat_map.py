@@ -72,11 +72,11 @@ def save_heat_map(
             f"{VALUES_LIMIT}); omit values=True or draw a slice of the pattern."
         )
     shading = choose_shading([weights[None]], scale, skip_first)
-    pooled = pool_patterns(weights[None], queries, keys, MAP_CELLS, first_apart=skip_first)
+    pooled = pool_patterns(weights, queries, keys, MAP_CELLS, first_apart=skip_first)
     left_out = describe_first_key(keys) if skip_first else ""
     return _draw_single_map(
         target,
-        pooled.weights[0],
+        pooled.weights,
         pooled.queries,
         pooled.keys,
         title=title,
@@ -105,10 +105,10 @@ def save_mask(path: str | os.PathLike[str], allowed: ArrayLike, *, title: str = 
     target = check_image_path(path)
     weights = check_single_pattern(allowed)
     queries, keys = ([str(position) for position in range(count)] for count in weights.shape)
-    pooled = pool_patterns(weights[None], queries, keys, MAP_CELLS)
+    pooled = pool_patterns(weights, queries, keys, MAP_CELLS)
     return _draw_single_map(
         target,
-        pooled.weights[0],
+        pooled.weights,
         pooled.queries,
         pooled.keys,
         title=title if len(title) <= MAX_MASK_TITLE else f"{title[: MAX_MASK_TITLE - 3]}...",

@@ -15,7 +15,7 @@ from .cell_text import count_cells
 from .checks import check_image_path, check_labels, check_patterns
 from .figure import WIDEST_LABEL, create_figure, open_figure_style, save_figure
 from .panel import draw_color_bar, draw_heading, draw_map, join_captions
-from .pooling import PooledPatterns, pool_patterns
+from .pooling import PooledMap, pool_patterns
 from .shading import Shading, choose_shading
 
 MODEL_CELLS = 80  # rows and columns of a map; larger maps are pooled
@@ -90,7 +90,7 @@ def save_model_grid(
 
 def _draw_rows(
     target: Path,
-    rows: list[PooledPatterns],
+    rows: list[PooledMap],
     numbers: list[list[int]],
     titles: list[str],
     title: str,
@@ -129,7 +129,7 @@ def _draw_rows(
 class _RowLayout:
     """The sizes of rows of heat maps, in inches."""
 
-    def __init__(self, rows: list[PooledPatterns]) -> None:
+    def __init__(self, rows: list[PooledMap]) -> None:
         self._rows = rows
         heads = max(len(row.weights) for row in rows)
         side = min(max(min(WIDTH / heads, HEIGHT / len(rows)), SMALLEST_SIDE), LARGEST_SIDE)
@@ -162,7 +162,7 @@ class _RowLayout:
             height / self.height,
         )
 
-    def _measure_key_labels(self, row: PooledPatterns) -> float:
+    def _measure_key_labels(self, row: PooledMap) -> float:
         """Return the height of rotated key labels, and of the titles of the next row."""
         longest = min(max(count_cells(label) for label in row.keys), WIDEST_LABEL)
         return longest * self.label_size * 0.62 / 72 + 0.3

@@ -14,8 +14,7 @@ from jumok.lab.bilingual_text import Text
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
     from jumok.checkpoint.transformers_folder import LoadedTransformers
-    from jumok.lens.describe.key_choice import KeyChoice
-    from jumok.lens.describe.query_sources import QueryPosition
+    from jumok.lens.describe.query_sources import KeyChoice, QueryPosition
     from jumok.lens.effects.effect_table import Effects
     from jumok.tasks.labelled_input import LabelledInput
 

@@ -26,8 +26,8 @@ from .page_options import add_page_options
 from .query_report import describe_query_as_json, print_query_report
 
 if TYPE_CHECKING:
+    from jumok.draw.pooling import PooledMap
     from jumok.lens import Capture, Lens
-    from jumok.lens.capture.head_figure import PooledMap
     from jumok.lens.describe.head_profile import HeadProfiler
     from jumok.tasks.labelled_input import LabelledInput
 
@@ -128,8 +128,7 @@ def look(
     from jumok.lens import Lens
     from jumok.lens.capture.head_figure import save_heads, select_heads
     from jumok.lens.describe import table_rows
-    from jumok.lens.describe.key_choice import compare_keys
-    from jumok.lens.describe.query_sources import find_query, rank_query_sources
+    from jumok.lens.describe.query_sources import compare_keys, find_query, rank_query_sources
 
     selected = select_language(language)
     paths = check_picture_paths(png, svg)

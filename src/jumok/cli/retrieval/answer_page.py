@@ -21,8 +21,8 @@ from jumok.cli.look.page_options import (
 )
 
 if TYPE_CHECKING:
+    from jumok.retrieval import FolderIndex
     from jumok.tasks.ask import AskSettings
-    from jumok.tasks.ask.answer_question import SearchableIndex
 
 OPEN_OPTIONS = ("passages", "limit", "method", "reader")  # the page shows everything else by itself
 
@@ -65,7 +65,7 @@ def add_answer_page_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def open_answer_page(
     page: PageOptions,
-    index: SearchableIndex,
+    index: FolderIndex,
     folder: Path,
     questions: tuple[str, ...],
     settings: AskSettings,

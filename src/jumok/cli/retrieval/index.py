@@ -16,7 +16,7 @@ from jumok.defaults import INDEXED_FILES
 from jumok.errors import Progress, StageProgress
 
 if TYPE_CHECKING:
-    from jumok.retrieval.store import IndexStatus
+    from jumok.retrieval.store.folder_index import IndexStatus
 
 STAGE_TITLES = {
     "reading": "reading files",
@@ -86,7 +86,7 @@ def index(
 
 def _build(folder: str, rebuild: bool, embedder: str | None, max_files: int, as_json: bool) -> None:
     from jumok.errors import CheckpointError
-    from jumok.retrieval.store import open_index
+    from jumok.retrieval.store.folder_index import open_index
 
     def report(sentence: str) -> None:
         click.echo(f"jumok: {sentence}", err=True)
@@ -123,7 +123,7 @@ def _describe_action(status: IndexStatus) -> str:
 
 def _print_contents(status: IndexStatus, embedder: str | None) -> None:
     from jumok.data.catalogue import format_megabytes
-    from jumok.retrieval.store import measure_folder
+    from jumok.retrieval.store.folder_index import measure_folder
 
     click.echo(f"files:    {status.files:,} with {status.passages:,} passages, {format_megabytes(status.bytes)}")
     if status.embedder is None:
@@ -146,7 +146,7 @@ def _print_contents(status: IndexStatus, embedder: str | None) -> None:
 
 def _print_status(folder: str, verify: bool, max_files: int, as_json: bool) -> None:
     from jumok.errors import ArgumentError
-    from jumok.retrieval.store import inspect_index
+    from jumok.retrieval.store.folder_index import inspect_index
 
     status = inspect_index(folder, verify=verify, max_files=max_files)
     if as_json:
@@ -162,7 +162,7 @@ def _print_status(folder: str, verify: bool, max_files: int, as_json: bool) -> N
 
 
 def _remove(folder: str, as_json: bool) -> None:
-    from jumok.retrieval.store import remove_index
+    from jumok.retrieval.store.folder_index import remove_index
 
     removed = remove_index(folder, lambda sentence: click.echo(f"jumok: {sentence}", err=True))
     if as_json:
@@ -173,7 +173,7 @@ def _remove(folder: str, as_json: bool) -> None:
 
 def _print_list(as_json: bool) -> None:
     from jumok.data.catalogue import format_megabytes
-    from jumok.retrieval.store import list_indexes
+    from jumok.retrieval.store.folder_index import list_indexes
 
     indexes = list_indexes()
     if as_json:

@@ -17,10 +17,9 @@ from typing import Any
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import parse_text
 
-from . import answers, programs
-from .exercise import Exercise, Mistake, NumberExercise, Verdict, WordExercise, write_answer
+from . import answers
+from .exercise import Exercise, Mistake, NumberExercise, ProgramExercise, Verdict, WordExercise, write_answer
 from .gpt_steps import ModelExercise
-from .program_exercise import ProgramExercise
 
 __all__ = [
     "EXERCISES",
@@ -49,7 +48,7 @@ def check_answer(name: str, answer: Any) -> Verdict:
 
     Args:
         name: The exercise, for example "d3-2".
-        answer: A number, numbers, a tensor, a word, a function, or the path of a Python file.
+        answer: A number, numbers, a tensor, a word, a function, a class, or the path of a Python file.
 
     Raises:
         ArgumentError: If there is no such exercise, or the answer cannot be read.
@@ -57,6 +56,8 @@ def check_answer(name: str, answer: Any) -> Verdict:
     exercise = find_exercise(name)
     if isinstance(exercise, ProgramExercise) and callable(answer):
         return exercise.check_function(answer)
+    if isinstance(exercise, ModelExercise) and isinstance(answer, type):
+        return exercise.check_class(answer)
     return exercise.check(write_answer(answer))
 
 
@@ -69,24 +70,23 @@ def _read_exercises() -> Iterator[Exercise]:
 
 def _build_exercise(name: str, entry: Mapping[str, Any]) -> Exercise:
     kind = entry["kind"]
-    mistakes = tuple(Mistake(_build_compute(mistake, kind), parse_text(mistake)) for mistake in entry["mistakes"])
-    parts = (name, parse_text(entry["question"]), _build_compute(entry, kind), parse_text(entry["reason"]), mistakes)
     if kind == "model":
-        return ModelExercise(*parts, step=entry["step"])
+        variants = tuple(Mistake(partial(str, mistake["answer"]), parse_text(mistake)) for mistake in entry["mistakes"])
+        texts = (parse_text(entry["question"]), str, parse_text(entry["reason"]))
+        return ModelExercise(name, *texts, variants, step=entry["step"])
+    mistakes = tuple(Mistake(_build_compute(mistake), parse_text(mistake)) for mistake in entry["mistakes"])
+    parts = (name, parse_text(entry["question"]), _build_compute(entry), parse_text(entry["reason"]), mistakes)
     if kind == "program":
-        return ProgramExercise(*parts, function=entry["function"], create_calls=getattr(programs, entry["calls"]))
+        return ProgramExercise(*parts, function=entry["function"], create_calls=getattr(answers, entry["calls"]))
     if kind == "words":
         return WordExercise(*parts)
     return NumberExercise(*parts, tolerance=entry.get("tolerance", 0.005))
 
 
-def _build_compute(entry: Mapping[str, Any], kind: str) -> Callable[..., Any]:
+def _build_compute(entry: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the named function, with its arguments, or a function that returns the stored answer."""
-    answer = entry.get("answer")
-    if kind == "program":
-        function: Callable[..., Any] = getattr(programs, str(answer))
-        return function
-    if isinstance(answer, str) and kind != "model":
+    answer = entry["answer"]
+    if isinstance(answer, str):
         return partial(getattr(answers, answer), **entry.get("arguments", {}))
     return lambda: answer
 

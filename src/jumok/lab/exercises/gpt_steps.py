@@ -7,6 +7,7 @@ in the same way, so that a wrong answer can be recognised by its numbers.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,8 @@ from torch.nn import functional
 
 from jumok.lab.bilingual_text import Text, Texts
 
-from .exercise import Exercise, Verdict
-from .program_exercise import run_file
+from .exercise import Exercise, Verdict, run_file
+from .program_child import probe_model
 
 Parameters = Mapping[str, Tensor]
 TEXTS = Texts(__file__)
@@ -89,7 +90,9 @@ def _apply_block(parameters: Parameters, name: str, hidden: Tensor, step: int, v
         hidden = _normalize(parameters, f"{name}attention_norm.", hidden)
     if step < FEED_FORWARD:
         return hidden
-    inner = _apply_linear(parameters, f"{name}feed_forward.0.", _normalize(parameters, f"{name}feed_forward_norm.", hidden))
+    inner = _apply_linear(
+        parameters, f"{name}feed_forward.0.", _normalize(parameters, f"{name}feed_forward_norm.", hidden)
+    )
     activations = {"relu": inner.relu(), "no activation": inner, "tanh": functional.gelu(inner, approximate="tanh")}
     changed = _apply_linear(parameters, f"{name}feed_forward.2.", activations.get(variant, functional.gelu(inner)))
     return changed if variant == "no second residual" else hidden + changed
@@ -156,12 +159,21 @@ class ModelExercise(Exercise):
     step: int
 
     def check(self, answer: str) -> Verdict:
+        outcome = run_file(answer, self._create_request(), "GPT")
+        return outcome if isinstance(outcome, Verdict) else self._judge(outcome)
+
+    def check_class(self, model_class: type) -> Verdict:
+        """Check a class of this process and the functions beside it, for notebooks."""
+        namespace = vars(sys.modules[model_class.__module__])
+        outcome = probe_model({**namespace, "GPT": model_class}, self._create_request())
+        return Verdict(False, Text(outcome["error"], outcome["error"])) if "error" in outcome else self._judge(outcome)
+
+    def _create_request(self) -> dict[str, Any]:
         functions = ["compute_loss", "generate"] if self.step == CACHE else ["compute_loss"]
-        probe = {"kind": "probe", "sizes": SIZES, "tokens": TOKENS, "prompt": PROMPT, "count": COUNT}
-        expected = f"the answer to {self.name} is a Python file that defines GPT"
-        outcome = run_file(answer, {**probe, "functions": functions}, expected)
-        if isinstance(outcome, Verdict):
-            return outcome
+        request = {"kind": "probe", "sizes": SIZES, "tokens": TOKENS, "prompt": PROMPT, "count": COUNT}
+        return {**request, "functions": functions}
+
+    def _judge(self, outcome: Mapping[str, Any]) -> Verdict:
         parameters = {name: torch.tensor(value) for name, value in outcome["parameters"].items()}
         problem = (
             self._judge_parameters(parameters)

@@ -24,14 +24,13 @@ from jumok.errors import ArgumentError
 from jumok.files import write_atomically
 from jumok.models import GPT, GPTConfig
 
-from .gpt_steps import FEED_FORWARD
-from .program_exercise import CHILD
+from .exercise import CHILD
+from .gpt_steps import FEED_FORWARD, TEXTS
 
-TEXTS = ("korean", "shakespeare")
 SIZES = {"width": 64, "heads": 4, "layers": 4, "context": 64}
 SETTINGS = {"steps": 1_500, "batch": 16, "learning_rate": 2e-3, "evaluations": 20}
 SENTENCES, CHARACTERS = 20_000, 500_000
-Progress = Callable[[int, int, float], None]  # step, steps, held-out loss
+Curves = dict[str, list[tuple[float, float]]]  # pairs of step and loss, by exercise
 
 
 @dataclass(frozen=True)
@@ -39,20 +38,20 @@ class TrainedFile:
     """A person's GPT after its training.
 
     Attributes:
-        losses: Pairs of step and held-out loss, in nats per character.
+        losses: The last held-out loss of every exercise that was trained on this text so far, in nats per character.
         picture: The losses of all steps that were trained so far on this text.
         folder: The model as a folder of Jumok, from step 7 on; None before.
     """
 
-    losses: list[tuple[int, float]]
+    losses: dict[str, float]
     picture: Path
     folder: Path | None
 
 
-def train_file(path: Path, step: int, text: str, progress: Progress) -> TrainedFile:
+def train_file(
+    path: Path, step: int, text: str, language: str, progress: Callable[[int, int], None] | None = None
+) -> TrainedFile:
     """Train the class ``GPT`` of a file on a text, by characters, and write the losses, a picture and the model."""
-    if text not in TEXTS:
-        raise ArgumentError(f"unknown text {text!r}; choose one of {', '.join(TEXTS)}")
     training, held_out = read_texts(text)
     tokenizer = Tokenizer.for_characters(training + held_out)
     sizes = {"vocabulary": tokenizer.vocabulary, **SIZES}
@@ -74,18 +73,17 @@ def train_file(path: Path, step: int, text: str, progress: Progress) -> TrainedF
         if step >= FEED_FORWARD:
             model = convert_parameters(load_file(parameters_file), sizes)
             model_folder = Path(save(model, path.with_name(f"{path.stem}-{text}"), tokenizer=tokenizer))
-    return TrainedFile(outcome["losses"], _store_losses(path, step, text, outcome["losses"]), model_folder)
+    curves = _store_curve(path, step, text, outcome["losses"])
+    picture = draw_curves(curves, text, language, path.with_name(f"{path.stem}-{text}.png"))
+    return TrainedFile({name: curve[-1][1] for name, curve in curves.items()}, picture, model_folder)
 
 
 def read_texts(text: str) -> tuple[str, str]:
     """Return the text to train on and the held-out text."""
     if text == "shakespeare":
-        parts = ("".join(read_shakespeare(split))[:CHARACTERS] for split in ("train", "held-out"))
-    else:
-        counts = {"train": SENTENCES, "held-out": SENTENCES // 10}
-        parts = ("\n".join(pair.korean for pair in make_sentence_pairs(count, split)) for split, count in counts.items())
-    training, held_out = parts
-    return training, held_out
+        return "".join(read_shakespeare("train"))[:CHARACTERS], "".join(read_shakespeare("held-out"))[:CHARACTERS]
+    training, held_out = make_sentence_pairs(SENTENCES, "train"), make_sentence_pairs(SENTENCES // 10, "held-out")
+    return "\n".join(pair.korean for pair in training), "\n".join(pair.korean for pair in held_out)
 
 
 def convert_parameters(parameters: Mapping[str, Tensor], sizes: Mapping[str, int]) -> GPT:
@@ -121,7 +119,14 @@ def convert_parameters(parameters: Mapping[str, Tensor], sizes: Mapping[str, int
     return model.eval()
 
 
-def _run_training(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+def draw_curves(curves: Curves, text: str, language: str, target: Path) -> Path:
+    """Draw the losses of the exercises over the steps of the training."""
+    names, title = TEXTS.select("steps", language), TEXTS(f"texts.{text}").select(language)
+    labels = TEXTS.select("curve", language, text=title)
+    return save_line_plot({names[name]: curve for name, curve in curves.items()}, target, **labels)
+
+
+def _run_training(request: Mapping[str, Any], progress: Callable[[int, int], None] | None) -> dict[str, Any]:
     with subprocess.Popen(
         [sys.executable, str(CHILD)],
         stdin=subprocess.PIPE,
@@ -135,8 +140,8 @@ def _run_training(request: Mapping[str, Any], progress: Progress) -> dict[str, A
         last_line = ""
         for line in process.stderr:
             if line.startswith('{"step"'):
-                report = json.loads(line)
-                progress(report["step"], request["steps"], report["loss"])
+                if progress is not None:
+                    progress(json.loads(line)["step"], request["steps"])
             else:
                 last_line = line.strip()
         outcome = process.stdout.read()
@@ -144,11 +149,10 @@ def _run_training(request: Mapping[str, Any], progress: Progress) -> dict[str, A
     return result
 
 
-def _store_losses(path: Path, step: int, text: str, losses: list[tuple[int, float]]) -> Path:
-    """Add the losses to those of the other steps, which are stored beside the file, and draw all of them."""
+def _store_curve(path: Path, step: int, text: str, losses: list[list[float]]) -> Curves:
+    """Add the losses to those of the other steps, which are stored beside the file, and return all of them."""
     stored = path.with_name(f"{path.stem}-losses.json")
-    steps = json.loads(stored.read_text("utf-8")) if stored.exists() else {}
-    steps.setdefault(text, {})[f"gpt-{step}"] = losses
-    write_atomically(stored, json.dumps(steps))
-    series = {name: [tuple(pair) for pair in steps[text][name]] for name in sorted(steps[text])}
-    return save_line_plot(series, path.with_name(f"{path.stem}-{text}.png"), title=text, vertical="nats / character")
+    curves = json.loads(stored.read_text("utf-8")) if stored.exists() else {}
+    curves.setdefault(text, {})[f"gpt-{step}"] = losses
+    write_atomically(stored, json.dumps(curves))
+    return {name: [(x, y) for x, y in curves[text][name]] for name in sorted(curves[text])}

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-PARAMETER_SCALE = 0.3  # large enough that every part of a probed model changes its logits
+PARAMETER_SCALE = 0.7  # large enough that every part of a probed model changes its logits
 
 
 def main() -> None:
@@ -54,12 +54,15 @@ def probe_model(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> dic
         for name, parameter in sorted(model.named_parameters()):
             is_norm = parameter.ndim == 1 and name.endswith("weight")
             parameter.copy_(is_norm + PARAMETER_SCALE * torch.randn(parameter.shape, generator=generator))
-        result = {
+        logits = model(tokens)
+        result: dict[str, Any] = {
             "parameters": {name: parameter.tolist() for name, parameter in model.named_parameters()},
-            "logits": model(tokens).tolist(),
-            "shorter_logits": model(tokens[:, :-1]).tolist(),
-            "loss": float(namespace["compute_loss"](model, tokens)),
+            "logits": logits.tolist(),
         }
+        if list(logits.shape) != [*tokens.shape, request["sizes"]["vocabulary"]]:
+            return result
+        result["shorter_logits"] = model(tokens[:, :-1]).tolist()
+        result["loss"] = float(namespace["compute_loss"](model, tokens))
         if "generate" in request["functions"]:
             counts: list[int] = []
             model.embedding.register_forward_hook(lambda module, inputs, output: counts.append(inputs[0].numel()))
