@@ -1,4 +1,4 @@
-"""Train the solutions of the pages on building a GPT, draw the pictures of their losses, and print the table of gpt-8.md.
+"""Train the solutions of the pages on building a GPT, print their losses, and draw the pictures of the pages.
 
     python tests/documents/gpt_losses.py
 

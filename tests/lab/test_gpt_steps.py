@@ -24,20 +24,23 @@ MISTAKES = {  # what to change in the solution of an exercise, and the answer of
     },
     "gpt-3": {
         "no mask": (".masked_fill(future, float('-inf'))", ""),
-        "mask after softmax": (".masked_fill(future, float('-inf')).softmax(-1)", ".softmax(-1).masked_fill(future, 0)"),
+        "mask after softmax": (
+            ".masked_fill(future, float('-inf')).softmax(-1)",
+            ".softmax(-1).masked_fill(future, 0)",
+        ),
         "columns": ("softmax(-1)", "softmax(-2)"),
         "no scale": (" / q.shape[-1] ** 0.5", ""),
         "no positions": (" + self.positions.weight[: tokens.shape[1]]", ""),
     },
     "gpt-4": {
         "width scale": ("q.shape[-1] ** 0.5", "x.shape[-1] ** 0.5"),
-        "no output": ("self.output(torch.cat([head(x) for head in self.heads], dim=-1))", "torch.cat([head(x) for head in self.heads], dim=-1)"),
+        "no output": ("return self.output(torch.cat(", "return (torch.cat("),
         "no mask": (".masked_fill(future, float('-inf'))", ""),
     },
     "gpt-5": {"no residual": ("return x + self.attention(x)", "return self.attention(x)")},
     "gpt-6": {
         "norm after": ("x + self.attention(self.attention_norm(x))", "self.attention_norm(x + self.attention(x))"),
-        "normed residual": ("x + self.attention(self.attention_norm(x))", "self.attention_norm(x) + self.attention(self.attention_norm(x))"),
+        "normed residual": ("return x +", "return self.attention_norm(x) +"),
         "no final norm": ("self.output(self.norm(x))", "self.output(x)"),
     },
     "gpt-7": {
@@ -45,7 +48,7 @@ MISTAKES = {  # what to change in the solution of an exercise, and the answer of
         "no activation": ("nn.GELU()", "nn.Identity()"),
         "no second residual": ("return x + self.feed_forward", "return self.feed_forward"),
     },
-}  # fmt: skip
+}
 CASES = [(name, answer) for name, mistakes in MISTAKES.items() for answer in mistakes]
 
 
@@ -83,19 +86,19 @@ def test_known_mistakes_are_recognised(name: str, answer: str, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("name", "old", "new", "text"),
     [
-        ("gpt-1", "tokens[:, 1:].flatten()", "tokens[:, :-1].flatten()", "wrong_loss"),
-        ("gpt-1", "[:, :-1]\n    return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())", "\n    return F.cross_entropy(logits.flatten(0, 1), tokens.flatten())", "unshifted_loss"),
+        ("gpt-1", "tokens[:, 1:].flatten()", "tokens[:, :-1].flatten()", "unshifted_loss"),
+        ("gpt-1", "tokens[:, 1:].flatten()", "tokens[:, 1:].flatten(), reduction='sum'", "wrong_loss"),
         ("gpt-1", "self.embedding(tokens)", "self.embedding(tokens)[:, -1]", "wrong_shape"),
         ("gpt-5", "torch.bool).triu(1)", "torch.bool).triu(2)", "not_causal"),
         ("gpt-5", "x + self.attention(x)", "x - self.attention(x)", "wrong_logits"),
         ("gpt-5", "self.blocks", "self.layers", "missing_parameter"),
         ("gpt-7", "4 * width", "2 * width", "wrong_parameter_shape"),
-        ("gpt-5", "bias=False)\n\n    def forward(self, tokens)", "bias=False)\n        self.extra = nn.Linear(3, 2)\n\n    def forward(self, tokens)", "too_many_parameters"),
+        ("gpt-5", "self.attention = ", "self.extra = nn.Linear(3, 2); self.attention = ", "too_many_parameters"),
         ("gpt-8", "triu(past + 1)", "triu(1)", "wrong_tokens"),
-        ("gpt-8", "[start : cache['length']]", "[: tokens.shape[1]]", "wrong_tokens"),
+        ("gpt-8", '[start : cache["length"]]', "[: tokens.shape[1]]", "wrong_tokens"),
         ("gpt-8", "new = model(new, cache)", "new = model(tokens)", "no_cache"),
     ],
-)  # fmt: skip
+)
 def test_other_mistakes_are_described(
     name: str, old: str, new: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -217,11 +217,12 @@ class ModelExercise(Exercise):
     def _judge_loss(self, outcome: Mapping[str, Any]) -> Text | None:
         tokens, logits, loss = torch.tensor(TOKENS), torch.tensor(outcome["logits"]), outcome["loss"]
         expected = float(functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()))
-        unshifted = float(functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()))
         if abs(loss - expected) < TOLERANCE:
             return None
-        if abs(loss - unshifted) < TOLERANCE:
-            return TEXTS("unshifted_loss")
+        for end in (None, -1):  # with and without the last position
+            unshifted = functional.cross_entropy(logits[:, :end].flatten(0, 1), tokens[:, :end].flatten())
+            if abs(loss - float(unshifted)) < TOLERANCE:
+                return TEXTS("unshifted_loss")
         return TEXTS("wrong_loss", loss=loss, expected=expected)
 
     def _judge_generation(self, outcome: Mapping[str, Any], parameters: Parameters) -> Text | None:
