@@ -20,8 +20,8 @@ from jumok.draw import save_gallery
 from jumok.errors import ArgumentError, DataError, DrawError, TrainingError
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
+from jumok.recipes.images.captioner import parse_base_code_point
 from jumok.recipes.images.image_arrays import hash_images, measure_preparation, move_images, normalise, sample_moves
-from jumok.recipes.images.image_captioner import _parse_base_code_point
 from jumok.recipes.images.image_classifier import GALLERIES
 from jumok.recipes.shared.splits import split_by_key
 from jumok.training import Task
@@ -322,7 +322,7 @@ def test_variants_of_an_emoji_are_in_the_same_part(monkeypatch: pytest.MonkeyPat
     download_or_skip("emoji")
     monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
     paths = [path for path, _ in image_galleries.load_emoji("train", tones=True)]
-    train, validation, _ = split_by_key([_parse_base_code_point(path) for path in paths], 0.0, 0.05)
+    train, validation, _ = split_by_key([parse_base_code_point(path) for path in paths], 0.0, 0.05)
     modifiers = {"1f3fb", "1f3fc", "1f3fd", "1f3fe", "1f3ff", "fe0f", "200d", "2640", "2642", "27a1"}
 
     def remove_modifiers(path: Path) -> tuple[str, ...]:

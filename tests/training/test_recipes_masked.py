@@ -18,7 +18,7 @@ from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.long import MIXINGS, LongConfig
 from jumok.recipes import preview_training, resume_run
-from jumok.recipes.language.masking import (
+from jumok.recipes.language.masked_examples import (
     choose_positions,
     find_surrounding_tokens,
     list_ordinary_tokens,

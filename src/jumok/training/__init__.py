@@ -2,8 +2,7 @@
 
 from jumok.errors import TrainingError
 
-from .loop import fit
-from .outcome import Outcome
+from .loop import Outcome, fit
 from .parallel import World, connect_world, select_device
 from .settings import Settings, compute_rate_factor
 from .task import IGNORE_INDEX, Batch, Batches, DataSummary, Task, apply_epochs, compute_token_loss, select_part

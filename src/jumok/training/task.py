@@ -76,7 +76,7 @@ class Task:
         speech_tokens: The special tokens of a speech model, saved with it; None for other models.
         data: Facts about the data (files, counts). A run resumes only with the data it started with.
         summary: Counts and first examples of the data, for a dry run.
-        report: Returns the final report for the best model and writes figures into the folder; None: the metrics of
+        build_report: Returns the report on the best model and writes figures into the folder; None: the metrics of
             ``evaluate``.
         examples: The number of training examples in one epoch; None if they are generated anew at each step.
     """
@@ -93,7 +93,7 @@ class Task:
     labels: tuple[str, ...] | None = None
     speech_tokens: Any = None
     data: Mapping[str, Any] = field(default_factory=dict)
-    report: Callable[[Model, Path], dict[str, Any]] | None = None
+    build_report: Callable[[Model, Path], dict[str, Any]] | None = None
     summary: DataSummary = DataSummary()
     examples: int | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,8 +11,6 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, UInt8
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
@@ -27,10 +24,9 @@ from jumok.models.captioner import CaptionerConfig
 from jumok.models.swin import SwinConfig
 from jumok.models.vit import ViTConfig
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.data_source import require_files
+from jumok.recipes.shared.stored_data import load_tensors, save_tensors
 
 IMAGES_FILE = "pictures.safetensors"
-PARTS = ("training", "validation", "held-out")
 EXAMPLE_FILE = "example.png"
 
 PixelBytes = UInt8[Tensor, "image channel row column"]
@@ -59,7 +55,7 @@ class LabelledPixels(NamedTuple):
 def get_image_folder(request: TrainingRequest) -> str:
     """Return the user's folder of images; it need not exist any more if the run has stored the images."""
     is_stored = (request.folder / IMAGES_FILE).is_file()
-    return str(request.data) if is_stored else require_files(request)
+    return str(request.data) if is_stored else request.require_files()
 
 
 def load_or_resize_images(
@@ -68,7 +64,7 @@ def load_or_resize_images(
     """Resize images and store them in the run's folder; a resumed run reads them from there."""
     path = request.folder / IMAGES_FILE
     if path.is_file():
-        return _load_images(path)
+        return load_tensors(path, lambda tensors, metadata: LabelledPixels(tensors["pixels"], metadata["texts"]))
     pixels: list[Tensor] = []
     texts: list[str] = []
     for file, text in files:
@@ -79,14 +75,12 @@ def load_or_resize_images(
             continue
         texts.append(text)
         if len(texts) % 5000 == 0:
-            request.report(f"{len(texts):,} images read")
-    if problems.count:
-        request.report(str(problems))
+            request.show_message(f"{len(texts):,} images read")
+    request.show_problems(problems)
     if not pixels:
         raise DataError(f"no image could be read: {problems}")
     images = LabelledPixels(torch.stack(pixels), texts)
-    with replace_file(path) as temporary:
-        save_file({"pixels": images.pixels}, temporary, {"texts": json.dumps(texts)})
+    save_tensors(path, {"pixels": images.pixels}, texts=texts)
     return images
 
 
@@ -95,14 +89,6 @@ def convert_to_bytes(image: object, preparation: Preparation) -> UInt8[Tensor, "
     channels = preparation.channels
     without_scaling = replace(preparation, rescale=1.0, mean=(0.0,) * channels, std=(1.0,) * channels)
     return without_scaling.apply(image).round().to(torch.uint8)
-
-
-def _load_images(path: Path) -> LabelledPixels:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return LabelledPixels(file.get_tensor("pixels"), json.loads(file.metadata()["texts"]))
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is damaged ({str(error)[:100]}); start a new run") from None
 
 
 def normalise(pixels: PixelBytes, preparation: Preparation) -> NormalisedImages:
@@ -175,7 +161,7 @@ def save_sheet(
     try:
         save_gallery(path, [convert_to_array(image).numpy() for image in pixels], expected, predicted, title=title)
     except DrawError as error:  # figures are optional: a finished run must not fail because of one
-        request.report(f"{path.name} was not drawn: {error}")
+        request.show_message(f"{path.name} was not drawn: {error}")
         return {}
     return {"sheet": path.name}
 

@@ -13,6 +13,8 @@ from typing import NamedTuple
 from jumok.data.batches.split import hash_to_fraction
 from jumok.errors import ArgumentError
 
+PARTS = ("training", "validation", "held-out")  # their names in files and messages
+
 
 class SplitIndices(NamedTuple):
     """The indices of the examples of each part."""

@@ -1,6 +1,7 @@
 """Synthesise the clips of the recipe ``listen``: words in many voices, speeds and pitches, with silence and noise.
 
-A clip is a pure function of its plan, and the plans are a pure function of the seed.
+A clip is a pure function of its plan, and the plans are a pure function of the seed. Voices of validation and report
+are never heard in training.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import wave
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.data.audio.synthesis import Utterance, espeak, flite
 from jumok.data.audio.synthesis.utterance import SPEEDS, SYNTHESIS_RATE
 from jumok.errors import ArgumentError
 from jumok.files import replace_file
-
-from .spoken_words import LANGUAGES, WORDS, Voice, VoicesByLanguage
 
 Samples = Float[Tensor, " sample"]
 
@@ -30,6 +31,82 @@ NOISY = 0.7  # the share of the other training clips that contain noise
 REPORTED_NOISE = 10.0  # dB: the ratio of speech to noise in the noisy clips of the report
 QUIET = 0.01  # of the peak: what is below it at both ends of an utterance is cut off
 FRAME = SYNTHESIS_RATE // 100
+
+WORDS: dict[str, tuple[str, ...]] = {
+    "en": (
+        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "yes", "no", "stop", "go",
+        "left", "right", "up", "down", "open", "close", "red", "green", "blue", "water", "music", "house", "apple",
+        "morning", "hello", "thanks",
+    ),
+    "ko": (
+        "영", "공", "일", "이", "삼", "사", "오", "육", "칠", "팔", "구", "하나", "둘", "셋", "넷", "다섯", "여섯",
+        "일곱", "여덟", "아홉", "열", "네", "아니요", "시작", "정지", "왼쪽", "오른쪽", "음악", "사과", "안녕",
+    ),
+}  # fmt: skip
+SPOKEN_LANGUAGES = tuple(WORDS)
+
+
+class Voice(NamedTuple):
+    """A voice of a synthesiser, "espeak" or "flite"."""
+
+    synthesiser: str
+    name: str
+
+    def speak(self, text: str, speed: float, pitch: float) -> Utterance:
+        """Speak a text; speed and pitch are factors on the voice's own, where its pitch can be changed."""
+        if self.synthesiser == "espeak":
+            return espeak.speak(text, self.name, speed=speed, pitch=pitch)
+        return flite.speak(text, self.name, speed=speed, pitch=1.0 if self.name in flite.FIXED_PITCH else pitch)
+
+
+VoicesByLanguage = Mapping[str, tuple[Voice, ...]]
+
+
+def _list_espeak_voices(languages: tuple[str, ...], variants: tuple[str, ...]) -> tuple[Voice, ...]:
+    """Return each variant in one of the languages, in turn; "" is the language's own voice."""
+    names = (f"{languages[index % len(languages)]}+{variant}" for index, variant in enumerate(variants))
+    return tuple(Voice("espeak", name.removesuffix("+")) for name in names)
+
+
+def _list_flite_voices(*names: str) -> tuple[Voice, ...]:
+    return tuple(Voice("flite", name) for name in names)
+
+
+# variants of espeak-ng change formants, pitch and tone; these give the same samples every time
+_TRAINING_VARIANTS = (
+    "", "m1", "m2", "m4", "m5", "m6", "m8", "f1", "Annie", "linda", "steph", "steph2", "Andy", "john", "adam",
+    "grandma", "Gene", "anika", "belinda", "edward",
+)  # fmt: skip
+_ENGLISH = ("en-us", "en-gb", "en-us", "en-gb-scotland", "en-gb-x-rp")
+
+VOICES: dict[str, VoicesByLanguage] = {
+    "training": {
+        # flite sounds closer to a person than espeak-ng does: its voices speak as often as all of espeak-ng's
+        "en": _list_espeak_voices(_ENGLISH, _TRAINING_VARIANTS) + 5 * _list_flite_voices("slt", "awb", "kal"),
+        "ko": _list_espeak_voices(("ko",), _TRAINING_VARIANTS),
+    },
+    "validation": {
+        "en": _list_espeak_voices(("en-us",), ("m7", "aunty")),
+        "ko": _list_espeak_voices(("ko",), ("m7", "aunty")),
+    },
+    "held-out": {
+        "en": _list_espeak_voices(("en-us",), ("m3", "f4", "Mike")) + _list_flite_voices("rms"),
+        "ko": _list_espeak_voices(("ko",), ("m3", "f4", "Mike")),
+    },
+}
+
+
+def select_voices(synthesisers: str) -> dict[str, VoicesByLanguage]:
+    """Return the voices of each part and language."""
+    if synthesisers == "both":
+        return dict(VOICES)
+    return {
+        part: {
+            language: tuple(voice for voice in voices if voice.synthesiser == synthesisers)
+            for language, voices in by_language.items()
+        }
+        for part, by_language in VOICES.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -71,7 +148,7 @@ def plan_random_clips(part: str, count: int, seed: int, voices: Mapping[str, Voi
     for index in range(count):
         name = f"{part} {seed} {index}"
         draw = random.Random(name)
-        language = LANGUAGES[index % len(LANGUAGES)]
+        language = SPOKEN_LANGUAGES[index % len(SPOKEN_LANGUAGES)]
         word_count = draw.choice((1, 1, *range(2, MAX_WORDS + 1)))
         text = " ".join(draw.choice(WORDS[language]) for _ in range(word_count))
         is_silent = draw.random() < NOISE_ONLY
@@ -98,7 +175,7 @@ def plan_reported_clips(part: str, seed: int, voices: Mapping[str, VoicesByLangu
 
     Each of them is planned twice, clean and noisy, with the same speech.
     """
-    for language in LANGUAGES:
+    for language in SPOKEN_LANGUAGES:
         for voice in voices[part][language]:
             for word in WORDS[language]:
                 name = f"{part} {seed} {voice.name} {word}"
