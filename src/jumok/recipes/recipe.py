@@ -205,7 +205,7 @@ class Recipe:
         lacks_tokenizer = self.needs_tokenizer and loaded.tokenizer is None
         if lacks_tokenizer or not isinstance(loaded.model, self.families):
             names = " or ".join(family.family for family in self.families)
-            raise request.explain_start(f"a {names}{' with a tokenizer' * self.needs_tokenizer}", loaded)
+            raise request.explain_start(f"a {names} model{' with a tokenizer' * self.needs_tokenizer}", loaded)
         return loaded
 
     def _check_encoding(self, request: TrainingRequest) -> None:

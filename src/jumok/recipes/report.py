@@ -11,7 +11,7 @@ import torch
 from jumok.checkpoint import load
 from jumok.checkpoint.run_folder import RUN_FILE
 from jumok.checkpoint.tensor_files import read_json
-from jumok.errors import ArgumentError, CheckpointError, DrawError
+from jumok.errors import ArgumentError, CheckpointError
 from jumok.files import write_atomically
 from jumok.training import Outcome, Task
 from jumok.training.loop import REPORT_FILE
@@ -59,10 +59,8 @@ def _plot_losses(task: Task, request: TrainingRequest, folder: Path) -> None:
     series = {"training": [(row["step"], row["loss"]) for row in rows if "loss" in row]}
     if task.judge == "loss":
         series["evaluation"] = [(row["step"], row["evaluation_loss"]) for row in rows if "evaluation_loss" in row]
-    try:
+    with request.skip_undrawn("loss.png"):
         save_line_plot(series, folder / "loss.png", title=f"{request.recipe}: loss", vertical="loss")
-    except DrawError as error:  # figures need an optional package
-        request.show_message(f"loss.png was not drawn: {error}")
 
 
 def format_markdown(title: str, report: dict[str, Any]) -> str:

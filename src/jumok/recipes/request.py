@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from jumok.data import catalogue
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.hub_datasets import HUB_PREFIX
 from jumok.data.readers.lines import Notice, ProblemLog
-from jumok.errors import ArgumentError, DataError, Report
+from jumok.errors import ArgumentError, DataError, DrawError, Report
 from jumok.fields import FieldsType
 
 # what run.json stores of a request, and the types of the values
@@ -154,6 +155,14 @@ class TrainingRequest:
         """Show how many lines or files were skipped, if any."""
         if problems.count:
             self.show_message(str(problems))
+
+    @contextmanager
+    def skip_undrawn(self, name: str) -> Iterator[None]:
+        """Continue if a figure cannot be drawn, and say why: figures need optional packages."""
+        try:
+            yield
+        except DrawError as error:
+            self.show_message(f"{name} was not drawn: {error}")
 
     def explain_start(self, expected: str, loaded: Loaded) -> ArgumentError:
         """Return the error that says why the recipe cannot start from the loaded model."""

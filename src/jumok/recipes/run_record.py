@@ -11,10 +11,10 @@ import hashlib
 import json
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jumok import __version__
 from jumok.checkpoint import run_folder
@@ -52,17 +52,22 @@ def format_resume_command(folder: Path, processes: int = 1, parallel: str | None
     return command
 
 
+class NewRun(NamedTuple):
+    """What ``describe_files`` returned for the user's data, and the folders to remove if the request is invalid."""
+
+    data_files: dict[str, Any] | None = None
+    new_folders: Sequence[Path] = ()
+
+
 @contextlib.contextmanager
-def open_new_run(request: TrainingRequest, world: World) -> Iterator[list[Path]]:
+def open_new_run(request: TrainingRequest, world: World) -> Iterator[NewRun]:
     """Create and lock the folder of a run and store the request in it; the lock ends with the context.
 
     A folder whose run was interrupted before its data was prepared is continued by the same request.
 
-    Yields:
-        The folders to remove if the request turns out to be invalid; empty if the run is continued.
     """
     if not world.is_main:
-        yield []
+        yield NewRun()
         return
     folder = request.folder
     new_folders = [folder, *(path for path in folder.parents if not path.exists())]
@@ -74,10 +79,10 @@ def open_new_run(request: TrainingRequest, world: World) -> Iterator[list[Path]]
         run_folder.remove_temporary_files(folder)
         if _is_interrupted_run(request):  # again: another process may have written there before the lock
             request.show_message(f"continuing {folder}, whose data was not prepared completely")
-            yield []
+            yield NewRun(data_files)
         else:
             write_record(request, data_files)
-            yield new_folders
+            yield NewRun(data_files, new_folders)
 
 
 @contextlib.contextmanager
@@ -93,7 +98,7 @@ def open_existing_run(folder: Path, world: World) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def remove_if_invalid(folders: list[Path]) -> Iterator[None]:
+def remove_if_invalid(folders: Sequence[Path]) -> Iterator[None]:
     """Remove new folders after a user's mistake. After Ctrl-C, or if another process of the run has ended, they stay,
     and the run can be continued.
     """
@@ -228,9 +233,7 @@ def read_record(folder: Path, show_message: Report) -> RunRecord:
 def store_resumed_settings(folder: Path, threads: int, steps: int | None) -> None:
     """Write the settings of a resumed run into its run.json, so that the next ``--resume`` keeps them.
 
-    Args:
-        steps: The new number of updates, instead of the old number or epochs; None = as before. A number that the run
-            has already reached is not stored: there is nothing to do.
+    A number of steps that the run has already reached is not stored: there is nothing to do.
     """
     metadata = read_json(folder, run_folder.RUN_FILE)
     if not isinstance(metadata.get("settings"), dict):
@@ -264,11 +267,7 @@ def describe_files(data: str | None) -> dict[str, Any] | None:
 
 
 def describe_change(recorded: dict[str, Any] | None, data: str | None) -> str | None:
-    """Return how data files differ from their recorded description; None if they are equal or were not recorded.
-
-    Args:
-        recorded: What ``describe_files`` returned when the run started.
-    """
+    """Return how data files differ from what ``describe_files`` recorded; None if equal or not recorded."""
     if recorded is None or data is None:
         return None
     path = Path(data)

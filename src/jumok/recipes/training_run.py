@@ -132,11 +132,11 @@ def _show_stop(outcome: Outcome, display: ProgressDisplay, world: World) -> Outc
 def start_run(request: TrainingRequest, world: World | None = None, display: ProgressDisplay | None = None) -> Outcome:
     """Train by a recipe in a new folder, and write the report."""
     world = World() if world is None else world
-    with open_new_run(request, world) as new_folders:
+    with open_new_run(request, world) as (data_files, new_folders):
         with remove_if_invalid(new_folders):
             task = _build_task(request, world)
         if world.is_main:
-            _complete_record(request, task)
+            write_record(request, data_files, task)
             computation = describe_computation(task.settings, world, task.settings.precision)
             request.show_message(f"training into {request.folder}, {computation}")
         return _fit_and_report(task, request, world, display)
@@ -151,8 +151,7 @@ def resume_run(
 ) -> Outcome:
     """Continue a run exactly as if it had not been interrupted, and write the report.
 
-    Args:
-        threads: The new number of threads; None = as before. Another number changes the last bits.
+    Another number of threads changes the last bits.
     """
     world = World() if world is None else world
     display = SilentDisplay() if display is None else display
@@ -172,16 +171,11 @@ def resume_run(
             if world.is_main:
                 store_resumed_settings(folder, task.settings.threads, steps)
         elif world.is_main:
-            _complete_record(request, task)
+            write_record(request, record.data_files, task)
         if not run_folder.list_checkpoints(folder):
             computation = describe_computation(task.settings, world, task.settings.precision)
             display.show_message(f"no checkpoint was saved yet: training from the first step, {computation}")
         return _fit_and_report(task, request, world, display)
-
-
-def _complete_record(request: TrainingRequest, task: Task) -> None:
-    """Add the settings and the facts about the data to run.json."""
-    write_record(request, read_record(request.folder, request.show_message).data_files, task)
 
 
 def _check_data(record: RunRecord, request: TrainingRequest) -> None:

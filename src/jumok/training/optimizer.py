@@ -43,11 +43,7 @@ class Optimizers:
             self.parts.append((muon, settings.matrix_rate))
 
     def step(self, rate_factor: float, scaler: torch.amp.GradScaler | None = None) -> None:
-        """Update the parameters and clear their gradients.
-
-        Args:
-            rate_factor: The learning rate as a fraction of the highest.
-        """
+        """Update the parameters by a fraction of the highest learning rate, and clear their gradients."""
         for optimizer, highest_rate in self.parts:
             for group in optimizer.param_groups:
                 group["lr"] = highest_rate * rate_factor

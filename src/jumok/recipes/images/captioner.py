@@ -7,7 +7,6 @@ regions of an image; with 36 regions of 2,048 numbers they are those of Anderson
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,7 @@ from jumok.recipes.recipe import Defaults, Options, Recipe, column_field, create
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 from jumok.recipes.shared.seq2seq import create_seq2seq_batch, generate_from_tensors
-from jumok.recipes.shared.splits import PARTS, fingerprint, split_by_key
+from jumok.recipes.shared.splits import PARTS, fingerprint, hash_tensors, split_by_key
 from jumok.recipes.shared.text_scores import compute_chrf, compute_exact_match, require_sacrebleu
 from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
 
@@ -48,7 +47,6 @@ from .image_arrays import (
     PixelBytes,
     create_preparation,
     get_image_folder,
-    hash_images,
     load_or_resize_images,
     measure_preparation,
     move_images,
@@ -234,7 +232,7 @@ class CaptionedPixels:
         self.texts = [part.texts for part in parts]
         if loaded is None:
             self.preparation = measure_preparation(parts[0].pixels, self.preparation)
-        texts = (text for part in parts for text in (*hash_images(part.pixels), *part.texts))
+        texts = (text for part in parts for text in (*hash_tensors(part.pixels), *part.texts))
         self.facts = {"fingerprint": fingerprint(texts)}
 
     def read_training(self, indices: list[int], moves: Moves) -> Tensor:
@@ -276,7 +274,7 @@ class CaptionedRegions:
         folder = Path(request.require_files())
         examples = read_captioned_regions(folder, problems, options.file, options.caption, file_format)
         request.show_problems(problems)
-        keys = [hashlib.sha256(matrix.numpy().tobytes()).hexdigest() for matrix, _ in examples]
+        keys = hash_tensors(matrix for matrix, _ in examples)
         split = split_by_key(keys, HELD_OUT, VALIDATION)
         self.texts = [[examples[index][1] for index in indices] for indices in split]
         # the features are not stacked: captions of one image share them
@@ -350,7 +348,7 @@ def _read_folder(request: TrainingRequest, options: CaptionOptions, preparation:
     file_format = request.create_file_format(options.header)
     files = read_captioned_images(get_image_folder(request), problems, options.file, options.caption, file_format)
     images = load_or_resize_images(request, files, preparation, problems)
-    train, validation, held_out = split_by_key(hash_images(images.pixels), HELD_OUT, VALIDATION)
+    train, validation, held_out = split_by_key(hash_tensors(images.pixels), HELD_OUT, VALIDATION)
     return images.select(train), images.select(validation), images.select(held_out)
 
 

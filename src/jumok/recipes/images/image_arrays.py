@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,12 +17,13 @@ from jumok.checkpoint import Loaded
 from jumok.data.images.preparation import Preparation
 from jumok.data.readers.lines import ProblemLog
 from jumok.draw import save_gallery
-from jumok.errors import DataError, DrawError, ImageError
+from jumok.errors import DataError, ImageError
 from jumok.files import replace_file
 from jumok.models.captioner import CaptionerConfig
 from jumok.models.swin import SwinConfig
 from jumok.models.vit import ViTConfig
 from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.splits import create_generator
 from jumok.recipes.shared.stored_data import load_tensors, save_tensors
 
 IMAGES_FILE = "pictures.safetensors"
@@ -113,16 +113,9 @@ def measure_preparation(pixels: PixelBytes, preparation: Preparation) -> Prepara
     return replace(preparation, mean=mean, std=std)
 
 
-def hash_images(pixels: PixelBytes) -> list[str]:
-    """Return the SHA-256 of each image; equal images have equal hashes, whatever their files are called."""
-    return [hashlib.sha256(image.numpy().tobytes()).hexdigest() for image in pixels.contiguous()]
-
-
 def sample_moves(count: int, seed: int, step: int) -> Moves:
     """Draw the random augmentation of a step's images, numbers from -1 to 1, as a pure function of seed and step."""
-    digest = hashlib.sha256(f"moves {seed} {step}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-    return torch.rand(count, 4, generator=generator) * 2 - 1
+    return torch.rand(count, 4, generator=create_generator(f"moves {seed} {step}")) * 2 - 1
 
 
 def move_images(
@@ -156,14 +149,12 @@ def save_sheet(
     request: TrainingRequest, path: Path, pixels: PixelBytes, expected: list[str], predicted: list[str], title: str
 ) -> dict[str, str]:
     """Draw images with their expected and predicted texts, and return the report's field with the file's name."""
-    if not len(pixels):
-        return {}
-    try:
-        save_gallery(path, [convert_to_array(image).numpy() for image in pixels], expected, predicted, title=title)
-    except DrawError as error:  # figures are optional: a finished run must not fail because of one
-        request.show_message(f"{path.name} was not drawn: {error}")
-        return {}
-    return {"sheet": path.name}
+    images = [convert_to_array(image).numpy() for image in pixels]
+    if images:
+        with request.skip_undrawn(path.name):
+            save_gallery(path, images, expected, predicted, title=title)
+            return {"sheet": path.name}
+    return {}
 
 
 def save_example_image(folder: Path, pixels: PixelBytes) -> dict[str, str]:

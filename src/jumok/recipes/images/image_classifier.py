@@ -36,7 +36,7 @@ from jumok.recipes.shared.class_scores import (
     list_class_names,
     set_class_count,
 )
-from jumok.recipes.shared.splits import PARTS, fingerprint, split_by_key
+from jumok.recipes.shared.splits import PARTS, fingerprint, hash_tensors, split_by_key
 from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
 
 from .image_arrays import (
@@ -46,7 +46,6 @@ from .image_arrays import (
     convert_to_bytes,
     create_preparation,
     get_image_folder,
-    hash_images,
     load_or_resize_images,
     measure_preparation,
     move_images,
@@ -161,7 +160,7 @@ def create_image_task(
         "set": source,
         "classes": list(train.classes),
         "pictures": [len(part.labels) for part in parts],
-        "fingerprint": fingerprint(digest for part in parts for digest in hash_images(part.pixels)),
+        "fingerprint": fingerprint(digest for part in parts for digest in hash_tensors(part.pixels)),
     }
     counts = {f"{part} images": len(images.labels) for part, images in zip(PARTS, parts, strict=True)}
     summary = DataSummary(counts, [{"class": train.classes[int(label)]} for label in train.labels[:3]])
@@ -178,7 +177,7 @@ image = Recipe(
 
 def _load_gallery(request: TrainingRequest, source: str, preparation: Preparation) -> SplitImages:
     images = GALLERIES[source]("train", request.show_download)
-    train, validation, _ = split_by_key(hash_images(images.pixels), 0.0, VALIDATION[source])
+    train, validation, _ = split_by_key(hash_tensors(images.pixels), 0.0, VALIDATION[source])
     held_out = GALLERIES[source]("held-out", request.show_download)
     return (
         _select_images(images, train, preparation),
@@ -207,7 +206,7 @@ def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitIma
     names = list_class_names(files.texts, path)
     labels = torch.tensor([names.index(text) for text in files.texts])
     images = LabelledImages(files.pixels, labels, names)
-    train, validation, held_out = split_by_key(hash_images(files.pixels), HELD_OUT, VALIDATION["folder"])
+    train, validation, held_out = split_by_key(hash_tensors(files.pixels), HELD_OUT, VALIDATION["folder"])
     return (
         _select_images(images, train, preparation),
         _select_images(images, validation, preparation),

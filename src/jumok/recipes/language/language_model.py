@@ -34,7 +34,7 @@ from jumok.recipes.recipe import Defaults, Options, Recipe, column_field, create
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer, save_tokenizer
 from jumok.recipes.shared.stored_data import TOKENS_FOLDER, load_tokens, write_tokens
-from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
+from jumok.training import Batch, DataSummary, Settings, Task, compute_mean_loss, compute_token_loss, select_part
 
 TOKEN_KINDS = ("characters", "bytes", "gpt2", "learned")
 HELD_OUT = 0.1  # the last tenth of the text
@@ -107,11 +107,8 @@ def create_text_task(
         return _create_batch(torch.stack([tokens.read_tokens(start, window + 1) for start in starts]))
 
     def evaluate(model: Model) -> dict[str, float]:
-        loss = targets = 0.0
-        for batch in read_held_out_batches(tokens, train_count, evaluation_end, window):
-            loss += float(compute_token_loss(model, batch.to(model.device)))
-            targets += batch.count
-        return {"loss": loss / targets}
+        held_out = read_held_out_batches(tokens, train_count, evaluation_end, window)
+        return {"loss": compute_mean_loss(model, held_out)}
 
     def build_report(model: Model, folder: Path) -> dict[str, Any]:
         prompt = tokens.read_tokens(train_count, min(16, window // 2)).tolist()

@@ -36,15 +36,14 @@ class PaddedExamples(NamedTuple):
 
 
 class MaskedExamples:
-    """Builds padded batches of paragraphs and scores a model on them."""
+    """Builds padded batches of paragraphs and scores a model on them.
+
+    Args:
+        padding_id: The padding token id to use if the tokenizer has none.
+        joined: Whether an example consists of several paragraphs, with the tokens that end a text between them.
+    """
 
     def __init__(self, tokenizer: Tokenizer, padding_id: int, *, joined: bool = False) -> None:
-        """Look up the special tokens of the tokenizer.
-
-        Args:
-            padding_id: The padding token id to use if the tokenizer has none.
-            joined: Whether an example consists of several paragraphs, with the tokens that end a text between them.
-        """
         self.tokenizer = tokenizer
         self.joined = joined
         self.before, self.after = find_surrounding_tokens(tokenizer)
@@ -86,11 +85,7 @@ class MaskedExamples:
     def score(
         self, model: Model, paragraphs: TokenShards, numbers: list[int], constant_guess: int = -1
     ) -> dict[str, float]:
-        """Return the loss, the accuracy, the accuracy of ``constant_guess`` and the number of predictions.
-
-        Args:
-            constant_guess: The token id that the baseline always predicts; default -1, no token.
-        """
+        """Return the loss, the accuracy, that of predicting ``constant_guess`` always, and the count of predictions."""
         loss = correct = constant_correct = count = 0.0
         lengths = [len(paragraphs.read_list(number)) for number in numbers]
         for batch, indices in enumerate(batch_by_length(lengths, EVALUATION_BATCH)):
@@ -202,8 +197,7 @@ def mask_for_evaluation(
 ) -> tuple[TokenIds, TokenFlags]:
     """Return the model's input, with the mask token at every position to predict, and True at these positions.
 
-    Args:
-        number: The index of the batch; the same index gives the same positions.
+    Equal numbers give equal positions.
     """
     positions = choose_positions(maskable, torch.Generator().manual_seed(EVALUATION_SEED + number))
     assert tokenizer.mask is not None

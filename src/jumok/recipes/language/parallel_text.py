@@ -277,9 +277,6 @@ def _arrange_pairs(pairs: Iterable[TextPair], direction: str, korean: int, side:
 
     A tenth of the pairs is held out by a hash of the source. With both directions, a pair is trained on only if neither
     of its texts is held out, so that no held-out source is known from the other direction.
-
-    Args:
-        korean: Which of the two columns is Korean, 0 or 1.
     """
     for pair in pairs:
         korean_text, english_text = pair[korean], pair[1 - korean]

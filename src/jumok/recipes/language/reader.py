@@ -25,7 +25,7 @@ from jumok.recipes.recipe import Defaults, Options, Recipe, create_model
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer, save_tokenizer
 from jumok.recipes.shared.splits import split_by_key
-from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
+from jumok.training import Batch, DataSummary, Settings, Task, compute_mean_loss, compute_token_loss, select_part
 
 from .passage_questions import SPECIAL_TOKENS, ReadingTexts, find_separator, read_questions
 from .reader_report import build_generated_report, build_own_report, compute_share
@@ -116,8 +116,7 @@ def create_reader_task(
         )
 
     def evaluate(model: Model) -> dict[str, float]:
-        batch = texts.create_batch(validation).to(model.device)
-        loss = float(compute_token_loss(model, batch)) / batch.count
+        loss = compute_mean_loss(model, [texts.create_batch(validation)])
         return {"loss": loss, "exact_match": compute_share(texts.answer(model, validation, ANSWER_TOKENS), validation)}
 
     def build_report(model: Model, folder: Path) -> dict[str, Any]:

@@ -87,11 +87,7 @@ def build_own_report(
 def report_citations(
     model: Model, texts: ReadingTexts, examples: Sequence[PassageQuestion], answers: Sequence[str]
 ) -> dict[str, Any]:
-    """Return how often the passage that an answer depends on is the right one.
-
-    Args:
-        model: The reader; nothing is reported if it is not a Fusion, whose passages can be cut.
-    """
+    """Return how often the passage that an answer of a Fusion depends on is the right one."""
     if not isinstance(model, Fusion):
         return {}
     rows = []

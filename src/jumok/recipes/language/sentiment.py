@@ -8,7 +8,6 @@ With ``--from minilm`` the encoder is a pretrained one; with ``--data`` the clas
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ from jumok.recipes.shared.class_scores import (
 from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer
 from jumok.recipes.shared.seq2seq import batch_by_length
 from jumok.recipes.shared.splits import fingerprint
-from jumok.training import Batch, Settings, Task, select_part
+from jumok.training import Batch, Loss, Settings, Task, select_part
 
 from .sentiment_texts import (
     LabelledTexts,
@@ -65,7 +64,6 @@ SETTINGS_FINE_TUNING: dict[str, Any] = {
     "steps": 700, "batch": 32, "learning_rate": 1e-4, "final_rate": 0.0, "warmup": 70, "beta2": 0.99, "decay": 0.01,
     "evaluate_every": 100, "save_every": 200,
 }  # fmt: skip
-Loss = Callable[[nn.Module, Batch], Tensor]
 
 ENCODER = BERTConfig(length=128, width=128, layers=2, heads=4, hidden=256, segments=0, dropout=0.3)
 

@@ -7,7 +7,6 @@ checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from jumok.recipes.shared.text_scores import (
     require_sacrebleu,
     score_translations,
 )
-from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part
+from jumok.training import IGNORE_INDEX, Batch, Loss, Settings, Task, compute_mean_loss, select_part
 
 from .parallel_text import (
     ParallelText,
@@ -47,7 +46,6 @@ from .parallel_text import (
 )
 
 Translator = Transformer | RNNSeq2Seq | T5
-Loss = Callable[[nn.Module, Batch], Tensor]
 
 VALIDATION_PAIRS = 300  # held-out pairs that choose the best checkpoint; the report uses the other ones
 REPORTED_SAMPLES = 12
@@ -118,17 +116,13 @@ def create_translate_task(
         return create_batch([parallel_text.read_pair(number) for number in numbers])
 
     def evaluate(model: Model) -> dict[str, float]:
-        compute_loss = create_smoothed_loss(0.0)
-        loss, count = 0.0, 0
         pairs = [parallel_text.encode(source, target) for source, target in validation]
         pairs.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
-        for first in range(0, len(pairs), EVALUATION_BATCH):
-            batch = create_batch(pairs[first : first + EVALUATION_BATCH])
-            loss += float(compute_loss(model, batch.to(model.device)))
-            count += batch.count
+        starts = range(0, len(pairs), EVALUATION_BATCH)
+        loss = compute_mean_loss(model, (create_batch(pairs[first : first + EVALUATION_BATCH]) for first in starts))
         translations = translate_texts(model, tokenizer, [source for source, _ in validation])
         references = [target for _, target in validation]
-        return {"loss": loss / count, **score_translations(translations, references, tokenization)}
+        return {"loss": loss, **score_translations(translations, references, tokenization)}
 
     def build_report(model: Model, folder: Path) -> dict[str, Any]:
         return _build_report(model, parallel_text, reported, tokenization)

@@ -27,7 +27,7 @@ from jumok.models.speech import FRAMES_PER_POSITION, Speech, SpeechConfig
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.seq2seq import create_seq2seq_batch, generate_from_tensors
-from jumok.recipes.shared.splits import PARTS, split_by_key
+from jumok.recipes.shared.splits import PARTS, create_generator, hash_tensors, split_by_key
 from jumok.recipes.shared.stored_data import load_tensors, save_tensors
 from jumok.training import IGNORE_INDEX, Batch
 
@@ -173,9 +173,7 @@ def load_clips(path: Path) -> StoredClips:
 
 def sample_masks(count: int, seed: int, step: int) -> Float[Tensor, "clip kind mask 2"]:
     """Draw the masks of a step's clips, numbers from 0 to 1, as a pure function of seed and step."""
-    digest = hashlib.sha256(f"masks {seed} {step}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-    return torch.rand(count, 2, MASKS, 2, generator=generator)
+    return torch.rand(count, 2, MASKS, 2, generator=create_generator(f"masks {seed} {step}"))
 
 
 def mask_features(features: Features, masks: Float[Tensor, "clip kind mask 2"]) -> Features:
@@ -257,8 +255,7 @@ def _read_recordings(request: TrainingRequest, options: ListenOptions, config: S
     request.show_problems(problems)
     if not clips:
         raise DataError(f"no recording could be read: {problems}")
-    keys = [hashlib.sha256(frames.numpy().tobytes()).hexdigest() for frames, _, _ in clips]
-    split = split_by_key(keys, HELD_OUT, VALIDATION)
+    split = split_by_key(hash_tensors(frames for frames, _, _ in clips), HELD_OUT, VALIDATION)
     save_clip(request.folder / EXAMPLE_FILE, read_audio(clips[split.held_out[0]][2]))
     for part, indices in zip(PARTS, split, strict=True):
         for index in indices:

@@ -17,7 +17,7 @@ from jumok.models import Model
 from jumok.models.speech import Speech
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.text_scores import compute_exact_match, compute_word_error_rate
-from jumok.training import compute_token_loss
+from jumok.training import compute_mean_loss
 
 from .clips import EXAMPLE_FILE, ClipTexts, StoredClips
 from .synthetic_clips import REPORTED_NOISE, WORDS, trim_silence
@@ -47,15 +47,16 @@ def transcribe_clips(model: Model, clips: StoredClips, indices: Sequence[int], t
 def evaluate_clips(model: Model, clips: StoredClips, indices: Sequence[int], texts: ClipTexts) -> dict[str, float]:
     """Return the loss per token, and the share of exact transcripts."""
     assert isinstance(model, Speech)
-    total, count = 0.0, 0
-    for part in _split(indices):
-        features = clips.build_features(part, model.config.frame_count)
-        sequences = [texts.encode(clips.labels[index])[: model.config.target_length] for index in part]
-        batch = texts.create_batch(features, sequences).to(model.device)
-        total += float(compute_token_loss(model, batch))
-        count += batch.count
+    frame_count, longest = model.config.frame_count, model.config.target_length
+    batches = (
+        texts.create_batch(
+            clips.build_features(part, frame_count), [texts.encode(clips.labels[index])[:longest] for index in part]
+        )
+        for part in _split(indices)
+    )
+    loss = compute_mean_loss(model, batches)
     transcripts = transcribe_clips(model, clips, indices, texts)
-    return {"loss": total / count, "exact": compute_exact_match(transcripts, clips.get_texts(indices))}
+    return {"loss": loss, "exact": compute_exact_match(transcripts, clips.get_texts(indices))}
 
 
 def build_listen_report(
@@ -117,11 +118,7 @@ def _score_kinds(
 
 
 def find_nearest_texts(clips: StoredClips, training: Sequence[int], indices: Sequence[int]) -> dict[int, str]:
-    """Return for each clip the transcript of the most similar training clip.
-
-    Args:
-        training: The training clips; if there are clips of one word, only these are compared.
-    """
+    """Return for each clip the transcript of the most similar training clip, of one word if there are such clips."""
     single = [index for index in training if len(clips.labels[index].text.split()) == 1]
     candidates = single or list(training)
     summaries = torch.stack([summarise_clip(clips.get_clip(index)) for index in candidates])

@@ -6,8 +6,8 @@ are never heard in training.
 
 from __future__ import annotations
 
-import hashlib
 import random
+import tomllib
 import wave
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ from jumok.data.audio.synthesis import Utterance, espeak, flite
 from jumok.data.audio.synthesis.utterance import SPEEDS, SYNTHESIS_RATE
 from jumok.errors import ArgumentError
 from jumok.files import replace_file
+from jumok.recipes.shared.splits import create_generator
 
 Samples = Float[Tensor, " sample"]
 
@@ -31,19 +32,6 @@ NOISY = 0.7  # the share of the other training clips that contain noise
 REPORTED_NOISE = 10.0  # dB: the ratio of speech to noise in the noisy clips of the report
 QUIET = 0.01  # of the peak: what is below it at both ends of an utterance is cut off
 FRAME = SYNTHESIS_RATE // 100
-
-WORDS: dict[str, tuple[str, ...]] = {
-    "en": (
-        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "yes", "no", "stop", "go",
-        "left", "right", "up", "down", "open", "close", "red", "green", "blue", "water", "music", "house", "apple",
-        "morning", "hello", "thanks",
-    ),
-    "ko": (
-        "영", "공", "일", "이", "삼", "사", "오", "육", "칠", "팔", "구", "하나", "둘", "셋", "넷", "다섯", "여섯",
-        "일곱", "여덟", "아홉", "열", "네", "아니요", "시작", "정지", "왼쪽", "오른쪽", "음악", "사과", "안녕",
-    ),
-}  # fmt: skip
-SPOKEN_LANGUAGES = tuple(WORDS)
 
 
 class Voice(NamedTuple):
@@ -60,39 +48,12 @@ class Voice(NamedTuple):
 
 
 VoicesByLanguage = Mapping[str, tuple[Voice, ...]]
-
-
-def _list_espeak_voices(languages: tuple[str, ...], variants: tuple[str, ...]) -> tuple[Voice, ...]:
-    """Return each variant in one of the languages, in turn; "" is the language's own voice."""
-    names = (f"{languages[index % len(languages)]}+{variant}" for index, variant in enumerate(variants))
-    return tuple(Voice("espeak", name.removesuffix("+")) for name in names)
-
-
-def _list_flite_voices(*names: str) -> tuple[Voice, ...]:
-    return tuple(Voice("flite", name) for name in names)
-
-
-# variants of espeak-ng change formants, pitch and tone; these give the same samples every time
-_TRAINING_VARIANTS = (
-    "", "m1", "m2", "m4", "m5", "m6", "m8", "f1", "Annie", "linda", "steph", "steph2", "Andy", "john", "adam",
-    "grandma", "Gene", "anika", "belinda", "edward",
-)  # fmt: skip
-_ENGLISH = ("en-us", "en-gb", "en-us", "en-gb-scotland", "en-gb-x-rp")
-
+_TABLES = tomllib.loads(Path(__file__).with_name("words_and_voices.toml").read_text(encoding="utf-8"))
+WORDS: dict[str, tuple[str, ...]] = {language: tuple(words) for language, words in _TABLES["words"].items()}
+SPOKEN_LANGUAGES = tuple(WORDS)
 VOICES: dict[str, VoicesByLanguage] = {
-    "training": {
-        # flite sounds closer to a person than espeak-ng does: its voices speak as often as all of espeak-ng's
-        "en": _list_espeak_voices(_ENGLISH, _TRAINING_VARIANTS) + 5 * _list_flite_voices("slt", "awb", "kal"),
-        "ko": _list_espeak_voices(("ko",), _TRAINING_VARIANTS),
-    },
-    "validation": {
-        "en": _list_espeak_voices(("en-us",), ("m7", "aunty")),
-        "ko": _list_espeak_voices(("ko",), ("m7", "aunty")),
-    },
-    "held-out": {
-        "en": _list_espeak_voices(("en-us",), ("m3", "f4", "Mike")) + _list_flite_voices("rms"),
-        "ko": _list_espeak_voices(("ko",), ("m3", "f4", "Mike")),
-    },
+    part: {language: tuple(Voice(*name.split(":")) for name in names) for language, names in by_language.items()}
+    for part, by_language in _TABLES["voices"].items()
 }
 
 
@@ -188,11 +149,7 @@ def plan_reported_clips(part: str, seed: int, voices: Mapping[str, VoicesByLangu
 
 
 def render_clip(plan: ClipPlan, seconds: float) -> Samples:
-    """Synthesise a clip at 16,000 samples per second.
-
-    Args:
-        seconds: The longest clip. If the speech is longer, it is spoken faster; the silence around it is shortened.
-    """
+    """Synthesise a clip at 16,000 samples per second. Speech that is longer than ``seconds`` is spoken faster."""
     limit = round(seconds * SYNTHESIS_RATE)
     before, after = round(plan.before * SYNTHESIS_RATE), round(plan.after * SYNTHESIS_RATE)
     speech = torch.zeros(min(limit, SYNTHESIS_RATE // 2))
@@ -233,13 +190,8 @@ def trim_silence(samples: Samples) -> Float[Tensor, " kept"]:
 
 
 def make_noise(count: int, colour: float, name: str) -> Samples:
-    """Return noise of power 1.
-
-    Args:
-        colour: The power falls with the frequency to this power: 0 = white, 1 = pink.
-    """
-    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") >> 1
-    white = torch.randn(count, generator=torch.Generator().manual_seed(seed))
+    """Return noise of power 1, whose power falls with the frequency to the power of ``colour``: 0 = white, 1 = pink."""
+    white = torch.randn(count, generator=create_generator(name))
     spectrum = torch.fft.rfft(white)
     frequencies = torch.arange(len(spectrum)).clamp(min=1).float()
     noise = torch.fft.irfft(spectrum * frequencies.pow(-colour / 2), count)

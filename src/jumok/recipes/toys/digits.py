@@ -26,7 +26,7 @@ from jumok.recipes.recipe import Defaults, Options, Recipe, create_model
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.seq2seq import generate_by_length
 from jumok.recipes.shared.text_scores import compute_exact_match
-from jumok.training import IGNORE_INDEX, Batch, Settings, Task, compute_token_loss, select_part
+from jumok.training import IGNORE_INDEX, Batch, Settings, Task, compute_mean_loss, compute_token_loss, select_part
 
 VALIDATION = 10  # one in ten training questions is used to choose the best checkpoint instead
 EVALUATION_BATCH = 1_000
@@ -139,9 +139,8 @@ def _create_task(
 
     def evaluate(model: Model) -> dict[str, float]:
         answers = answer_questions(model, validation)
-        batch = create_batch(validation_rows).to(model.device)
         return {
-            "loss": float(compute_token_loss(model, batch)) / batch.count,
+            "loss": compute_mean_loss(model, [create_batch(validation_rows)]),
             "right": compute_exact_match(answers, [answer for _, answer in validation]),
         }
 

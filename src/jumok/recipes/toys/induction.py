@@ -24,7 +24,7 @@ from jumok.data.datasets import text_corpora, toy_tasks
 from jumok.data.readers.documents import read_documents
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.draw import save_head_grid
-from jumok.errors import ArgumentError, DrawError
+from jumok.errors import ArgumentError
 from jumok.generate import generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, llama_config
@@ -312,7 +312,5 @@ def _save_head_maps(model: Model, tokenizer: Tokenizer, folder: Path, request: T
     ]
     patterns = torch.cat([weights[0] for weights in layer_weights]).cpu()
     letters = [letter.replace(" ", "_") for letter in text]
-    try:
+    with request.skip_undrawn("heads.png"):
         save_head_grid(folder / "heads.png", patterns, letters, letters, titles=titles)
-    except DrawError as error:  # drawing is optional, and must not fail a finished run
-        request.show_message(f"heads.png was not drawn: {error}")

@@ -27,7 +27,7 @@ from jumok.data.readers.lines import ProblemLog, get_extension, read_lines
 from jumok.data.readers.table_header import Column
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.draw import save_heat_map
-from jumok.errors import ArgumentError, DataError, DrawError
+from jumok.errors import ArgumentError, DataError
 from jumok.fields import choice, integer, optional
 from jumok.models import Config, Model
 from jumok.models.gpt import GPT, GPTConfig
@@ -345,7 +345,5 @@ def _save_attention_map(
     keys = [tokenizer.id_to_token(token) for token in key_tokens]
     queries = [tokenizer.id_to_token(token) for token in answer]
     title = f"{request.recipe}: attention of each word of the answer"
-    try:
+    with request.skip_undrawn("attention.png"):
         save_heat_map(folder / "attention.png", pattern, queries, keys, title=title)
-    except DrawError as error:  # drawing is optional, and must not fail a finished run
-        request.show_message(f"attention.png was not drawn: {error}")
