@@ -24,7 +24,7 @@ from jumok.data.datasets.image_galleries import Artist, load_emoji
 from jumok.data.datasets.text_corpora import Language
 from jumok.data.images.image_files import IMAGE_EXTENSIONS
 from jumok.data.images.preparation import Preparation
-from jumok.data.readers.captioned_images import read_captioned_images
+from jumok.data.readers.labelled_files import read_captioned_images
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.region_features import list_region_files, read_captioned_regions
 from jumok.data.tokenizers.tokenizer import Tokenizer

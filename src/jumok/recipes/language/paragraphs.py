@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from jumok.data.batches.split import Split, assign_split
 from jumok.data.datasets import text_corpora
-from jumok.data.readers.documents import TextPiece, read_pieces
 from jumok.data.readers.lines import ProblemLog
-from jumok.data.token_store.token_shards import TokenShards
+from jumok.data.readers.text_examples import TextPiece, read_pieces
+from jumok.data.token_shards import TokenShards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, optional

@@ -18,8 +18,8 @@ from jumok.data.datasets.korean_english_sentences import (
 )
 from jumok.data.readers import table_header
 from jumok.data.readers.lines import ProblemLog
-from jumok.data.readers.text_pairs import read_pairs
-from jumok.data.token_store.token_shards import TokenShards
+from jumok.data.readers.text_examples import read_pairs
+from jumok.data.token_shards import TokenShards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, DataError
 from jumok.fields import choice, integer
@@ -262,7 +262,7 @@ def find_korean_column(pairs: Iterable[TextPair], columns: tuple[str | None, str
     is_korean = [share >= 0.5 for share in shares]
     if is_korean[0] != is_korean[1]:
         return is_korean.index(True)
-    languages = [table_header.LANGUAGES.get(table_header.normalize_name(name or "")) for name in columns]
+    languages = [table_header.LANGUAGE_NAMES.get(table_header.normalize_name(name or "")) for name in columns]
     if sorted(languages, key=str) == ["en", "ko"]:
         return languages.index("ko")
     raise ArgumentError(

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs
-from jumok.data.token_store.token_shards import fingerprint_tokenizer
+from jumok.data.token_shards import fingerprint_tokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.models import Config, Model
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from jumok.checkpoint.tensor_files import read_json
-from jumok.data.token_store.token_shards import TokenShards, fingerprint_tokenizer, write_shards
+from jumok.data.token_shards import TokenShards, fingerprint_tokenizer, write_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import DataError
 from jumok.files import replace_file, write_atomically

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from jumok.data.audio.audio_files import read_audio
 from jumok.data.audio.log_mel import FRAMES_PER_SECOND, HOP, RATE, WINDOW, compute_log_mel
-from jumok.data.readers.transcribed_audio import read_transcribed_audio
+from jumok.data.readers.labelled_files import read_transcribed_audio
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import AudioError, DataError

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from jumok.checkpoint import Loaded
 from jumok.data.datasets import text_corpora, toy_tasks
-from jumok.data.readers.documents import read_documents
+from jumok.data.readers.text_examples import read_documents
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.draw import save_head_grid
 from jumok.errors import ArgumentError
