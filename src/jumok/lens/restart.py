@@ -204,18 +204,12 @@ def _create_constant_forward(output: BlockOutput | None, batch: int) -> Callable
 
 @dataclass(frozen=True)
 class ReusableRun:
-    """What a later run of the same inputs needs besides the capture.
-
-    Attributes:
-        arguments: Copies of the arguments of ``forward``.
-        versions: The versions of the model's parameters and buffers, and its hooks.
-        keep: The further tensors that the capture recorded.
-    """
+    """What a later run of the same inputs needs besides the capture."""
 
     restart: Restart
-    arguments: ModelArguments
-    versions: tuple[tuple[int, int], ...]
-    keep: frozenset[str]
+    arguments: ModelArguments  # copies
+    versions: tuple[tuple[int, int], ...]  # of the model's parameters and buffers, and its hooks
+    keep: frozenset[str]  # the further tensors that the capture recorded
 
     def list_skipped_blocks(self, taps: Iterable[str]) -> list[str]:
         """Return the blocks that are not computed again if the values at some taps are edited."""
@@ -234,13 +228,7 @@ def prepare_reuse(
     has_edits: bool,
     gradients: bool,
 ) -> ReusableRun | None:
-    """Return what stores the blocks of a reusable run, or the stored blocks of the run to reuse; else None.
-
-    Args:
-        arguments: The arguments of ``forward`` of the run.
-        keep: The further tensors that the run records.
-        reuse: The capture to reuse, or None.
-    """
+    """Return what stores the blocks of a reusable run, or the stored blocks of the run to reuse; else None."""
     if not reusable and reuse is None:
         return None
     if reusable and (has_edits or reuse is not None):

@@ -79,11 +79,7 @@ def _describe_support(model: nn.Module, support: Support) -> SupportLevel:
 
 
 def build_sample_inputs(model: Any, tokenizer: TextTokenizer | None) -> Iterator[dict[str, Any]]:
-    """Yield inputs that a model of transformers may read: its main input, then a text and an image together.
-
-    Args:
-        tokenizer: Its tokenizer, or None.
-    """
+    """Yield inputs that a model of transformers may read: its main input, then a text and an image together."""
     samples = {
         "input_ids": _build_tokens(model, tokenizer),
         "pixel_values": _build_image(model.config),

@@ -42,13 +42,10 @@ class MaskArguments(NamedTuple):
 
 
 def create_attention_function(implementation: str) -> Callable[..., tuple[Tensor, None]]:
-    """Create the attention function that is registered with transformers.
+    """Create the function that is registered with transformers in place of an implementation ("sdpa", "eager", ...).
 
     It belongs to the run that executes. Other calls of a model, in a callback or in another thread, pass it too while
     a run executes; they have no sites.
-
-    Args:
-        implementation: The model's own implementation of attention: "sdpa", "eager" or another one.
     """
 
     def compute_attention(
@@ -124,11 +121,7 @@ def _check_arguments(module: nn.Module, name: str, arguments: dict[str, Any]) ->
 
 @cache
 def list_own_arguments(module_name: str) -> frozenset[str]:
-    """Return the names of the arguments that the attention functions of a model's own code read.
-
-    Args:
-        module_name: The Python module that defines the attention, such as "transformers.models.llama.modeling_llama".
-    """
+    """Return the names of the arguments that the attention functions of a model's own Python module read."""
     module = sys.modules[module_name]
     functions = [
         function
@@ -152,12 +145,9 @@ def read_mask(
     """Convert an attention mask of transformers into a mask, a bias and positions.
 
     Args:
-        query: Queries ``[batch, head, query, head_width]``.
-        key: Keys ``[batch, group, key, head_width]``.
         attention_mask: A MaskTensor, a table of booleans or of numbers to add that can be broadcast to
             ``[batch, head, query, key]``, or None.
         causal: Whether the attention is causal if ``attention_mask`` is None.
-        sites: Knows the positions of the forward pass.
     """
     query_count, key_count = query.shape[2], key.shape[2]
     if isinstance(attention_mask, MaskTensor):
@@ -195,11 +185,7 @@ def read_mask(
 
 
 def select_indexed_keys(indices: Tensor, queries: range, keys: range) -> Mask:
-    """Return a mask that allows the keys that a model selected for each query (sparse attention by an index).
-
-    Args:
-        indices: The selected keys, counted from 0, ``[batch, query, selected]``.
-    """
+    """Return a mask that allows the keys that a model selected for each query, ``[batch, query, selected]``."""
     table = torch.zeros(*indices.shape[:2], len(keys), dtype=torch.bool, device=indices.device)
     table.scatter_(-1, indices.long(), True)
     return TableMask(table[:, None], queries.start, keys.start)

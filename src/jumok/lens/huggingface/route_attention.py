@@ -78,16 +78,13 @@ class RoutedModel:
 
     @contextmanager
     def route(self, functions: str, recognize: bool) -> Iterator[ForwardScope]:
-        """Compute the model's attentions with ``attend()`` while the context is open.
+        """Compute the model's attentions with ``attend()`` while the context is open; the run's hooks act meanwhile.
 
         Args:
             functions: Who computes the attentions in transformers' registry: "registry" (Jumok's function), "own" (the
                 model's own implementation) or "eager" (its eager functions). The recognizer finds attentions in the
                 last two.
             recognize: Whether to look for attentions outside the registry.
-
-        Yields:
-            The run, whose hooks act while the context is open.
         """
         scope = ForwardScope(self._names, _compute_recognized if recognize else None)
         implementations: dict[str, Callable[[str], str]] = {
@@ -111,10 +108,7 @@ class RoutedModel:
 def select_implementation(model: nn.Module, choose: Callable[[str], str]) -> Iterator[None]:
     """Change the implementation of attention of a model and its parts while the context is open.
 
-    Only one thread at a time can do this.
-
-    Args:
-        choose: Returns the new implementation for the model's own one.
+    Only one thread at a time can do this. ``choose`` returns the new implementation for the model's own one.
     """
     configs = {id(part.config): part.config for part in list_parts(model)}.values()
     with change_lock:
