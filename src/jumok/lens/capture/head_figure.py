@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy
 
@@ -122,28 +122,17 @@ def save_heads(
 
     ((site, indices),) = heads.items()
     maps = [read_map(site, head, MAP_CELLS if len(indices) == 1 else GRID_CELLS) for head in indices]
-    first = maps[0]
-    caption = join_captions(first.caption, caption)
-    if len(maps) == 1:
-        title = f"{site}, head {indices[0]}"
-        return save_heat_map(
-            path,
-            first.weights,
-            first.queries,
-            first.keys,
-            title=title,
-            caption=caption,
-            scale=scale,
-            skip_first=skip_first,
-            axis_names=axis_names,
-        )
-    return save_head_grid(
+    weights = numpy.stack([head_map.weights for head_map in maps])
+    title, save = site, cast(Callable[..., Path], save_head_grid)
+    if len(indices) == 1:
+        title, save, weights = f"{site}, head {indices[0]}", save_heat_map, weights[0]
+    return save(
         path,
-        numpy.stack([head_map.weights for head_map in maps]),
-        first.queries,
-        first.keys,
-        title=site,
-        caption=caption,
+        weights,
+        maps[0].queries,
+        maps[0].keys,
+        title=title,
+        caption=join_captions(maps[0].caption, caption),
         scale=scale,
         skip_first=skip_first,
         axis_names=axis_names,

@@ -58,7 +58,8 @@ class Support(NamedTuple):
     """What the lens can do with a model.
 
     Attributes:
-        level: "editable", "maps only" or "refused".
+        level: "editable" (its attention goes through ``attend()``), "maps only" or "refused"; for a model of Jumok,
+            ``find_support_level`` returns "own family".
         reason: Why it is not editable, or which of its attentions are not recorded; "" if all are.
         route: The way to its attentions; None if it is not editable.
     """

@@ -70,32 +70,34 @@ def _read_cells(table: Tensor, grid: Grid, first_query: int, first_key: int) -> 
     return table.to(grid.key.device)[cells]
 
 
-def read_boolean_table(table: Tensor, queries: range, keys: range) -> TableArguments:
-    """Convert a table of allowed cells, ``[batch or 1, head or 1, query or 1, key]``."""
-    if bool(table.all()):
-        return TableArguments(None, None)
-    return TableArguments(TableMask(_merge_equal(table), queries.start, keys.start), None)
-
-
-def read_added_table(table: Tensor, queries: range, keys: range) -> TableArguments:
-    """Convert a table of numbers that are added to the scores: very low numbers forbid a cell, others are a bias."""
+def read_table(table: Tensor, queries: range, keys: range) -> TableArguments:
+    """Convert a table ``[batch or 1, head or 1, query or 1, key or 1]``: booleans (True = may attend), or numbers that
+    are added to the scores, of which very low ones forbid a cell and others are a bias."""
+    table = table.expand(-1, -1, -1, len(keys))
+    if table.dtype == torch.bool:
+        return TableArguments(_build_mask(table, queries, keys), None)
     highest = table.amax(-1, keepdim=True)
     # In a row without an allowed cell all numbers are equally low, and the model attends to all of them. A number that
     # is so low that it absorbs the scores must stay low: the weights of such a row are equal.
     allowed = (table >= highest - FORBIDDEN_GAP) & (table > -torch.inf)
     absorbing = torch.finfo(table.dtype).min / 2
     numbers = torch.where(allowed, table.clamp(min=absorbing), 0.0)
-    mask = read_boolean_table(allowed, queries, keys).mask
+    mask = _build_mask(allowed, queries, keys)
     if not bool(numbers.any()):
         return TableArguments(mask, None)
     return TableArguments(mask, TableBias(_merge_equal(numbers), queries.start, keys.start))
+
+
+def _build_mask(allowed: Tensor, queries: range, keys: range) -> TableMask | None:
+    """Return the mask of a table of allowed cells; None if all are."""
+    return None if bool(allowed.all()) else TableMask(_merge_equal(allowed), queries.start, keys.start)
 
 
 def split_scores(scores: Tensor, product: Tensor, queries: range, keys: range) -> TableArguments:
     """Find the mask and the bias that a model added to its scaled dot products, from its scores before the softmax."""
     added = scores - product
     largest = max(1.0, float(product.abs().max())) if product.numel() else 1.0
-    return read_added_table(torch.where(added.abs() <= SMALLEST_BIAS * largest, 0.0, added), queries, keys)
+    return read_table(torch.where(added.abs() <= SMALLEST_BIAS * largest, 0.0, added), queries, keys)
 
 
 def _merge_equal(table: Tensor) -> Tensor:
