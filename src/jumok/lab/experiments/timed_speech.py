@@ -1,5 +1,6 @@
-"""Speech with known word starts, and the error of the starts that a model's attention gives: words that it recognised are
-matched with the spoken ones, and only matched words count.
+"""Speech with known word starts, and the error of the starts that a model's attention gives.
+
+Words that the model recognised are matched with the spoken ones, and only matched words count.
 """
 
 from __future__ import annotations
