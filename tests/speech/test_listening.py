@@ -25,8 +25,12 @@ from jumok.lab.experiments.listening import (
     measure_listening,
     transcribe_ablated,
 )
-from jumok.lab.experiments.start_errors import (
+from jumok.lab.experiments.timed_speech import (
+    CALIBRATION_TEXTS,
+    SCORING_TEXTS,
     HeardSpeech,
+    TimedSpeech,
+    Voice,
     choose_heads,
     compute_errors,
     compute_interval,
@@ -34,12 +38,6 @@ from jumok.lab.experiments.start_errors import (
     count_word_errors,
     list_heads,
     match_words,
-)
-from jumok.lab.experiments.timed_speech import (
-    CALIBRATION_TEXTS,
-    SCORING_TEXTS,
-    TimedSpeech,
-    Voice,
     speak_pairs,
 )
 from jumok.lab.result import Result

@@ -22,11 +22,7 @@ RowPatterns = dict[str, Bool[Tensor, "row key"]]
 
 
 class KeyPatterns:
-    """The keys that belong to each kind of head, as tables ``[row, key]``.
-
-    Attributes:
-        vectors: A normalised vector for each token, or None.
-    """
+    """The keys that belong to each kind of head, as tables ``[row, key]``."""
 
     def __init__(
         self,
@@ -82,16 +78,11 @@ class KeyPatterns:
 
 
 class MapRows(NamedTuple):
-    """Some rows of a head's map.
-
-    Attributes:
-        weights: The weights ``[row, key]``.
-        allowed: True where the mask allows attention ``[row, key]``.
-    """
+    """Some rows of a head's map."""
 
     rows: Tensor
-    weights: Tensor
-    allowed: Tensor
+    weights: Tensor  # [row, key]
+    allowed: Tensor  # [row, key], True where the mask allows attention
 
 
 @dataclass(frozen=True)
@@ -114,11 +105,7 @@ class HeadStatistics:
     def collect(
         capture: Capture, site: str, head: int, patterns: KeyPatterns, batch: int, *, skip_first: bool = False
     ) -> HeadStatistics:
-        """Compute the statistics of one head.
-
-        Args:
-            skip_first: Whether to leave out the first key and normalise the rows again.
-        """
+        """Compute the statistics of one head; ``skip_first`` leaves out the first key and normalises the rows again."""
         count = len(patterns.tokens)
         step = max(1, MAX_WEIGHTS // count)
 
@@ -155,11 +142,7 @@ class HeadStatistics:
 
 
 def drop_first_key(weights: Tensor) -> Tensor:
-    """Set the weight on the first key to 0 and divide each row by the sum of the others.
-
-    Args:
-        weights: Weights ``[..., query, key]``. Rows whose weight is all on the first key become 0.
-    """
+    """Set the weight on the first key to 0 and divide each row by the sum of the others, if that is not 0."""
     weights = weights.clone()
     weights[..., 0] = 0
     sums = weights.sum(-1, keepdim=True)

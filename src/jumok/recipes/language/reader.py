@@ -16,21 +16,21 @@ from jumok.data.batches.batch_order import ShuffledEpochs
 from jumok.data.batches.split import normalize_text
 from jumok.data.datasets.invented_facts import PassageQuestion, make_question
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import ArgumentError, DataError
+from jumok.errors import DataError
 from jumok.fields import choice, integer
 from jumok.models import Model
 from jumok.models.fusion import Fusion, FusionConfig
 from jumok.models.transformer import Transformer, TransformerConfig
-from jumok.recipes.recipe import Defaults, Options, recipe
+from jumok.recipes.recipe import Defaults, Options, Recipe, create_model
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer, save_tokenizer
 from jumok.recipes.shared.splits import split_by_key
-from jumok.training import Batch, DataSummary, Task, compute_token_loss, select_part
+from jumok.training import Batch, DataSummary, Settings, Task, compute_mean_loss, compute_token_loss, select_part
 
-from .question_files import list_texts, read_questions
+from .passage_questions import SPECIAL_TOKENS, ReadingTexts, find_separator, read_questions
 from .reader_report import build_generated_report, build_own_report, compute_share
-from .reading_batches import SPECIAL_TOKENS, ReadingTexts
+
+QuestionParts = tuple[list[PassageQuestion], list[PassageQuestion], list[PassageQuestion]]  # train, validate, report
 
 TOKENIZER_QUESTIONS = 4_000  # generated questions from which the tokens are learned
 VALIDATION_QUESTIONS = 100
@@ -41,9 +41,14 @@ ANSWER_TOKENS = 24
 # Three encoder layers: names have two tokens, so one layer joins the tokens of a name, the next finds the name of the
 # question, and the third tells it to the answer beside the name. Exact answers come late and suddenly: 57% after 2,500
 # steps, 94% after 3,500 (bench/results).
-CONFIG = FusionConfig(
-    vocabulary=1600, length=96, width=128, layers=3, decoder_layers=2, heads=4, hidden=256, positions="rotary"
-)
+SIZES: dict[str, Any] = {
+    "vocabulary": 1600, "width": 128, "layers": 3, "decoder_layers": 2, "heads": 4, "hidden": 256, "order": "pre",
+    "positions": "rotary",
+}  # fmt: skip
+CONFIGS: dict[str, TransformerConfig] = {
+    "apart": FusionConfig(length=96, **SIZES),
+    "together": TransformerConfig(length=4096, **SIZES),  # all passages as one text
+}
 SETTINGS: dict[str, Any] = {
     "steps": 6000, "batch": 32, "optimizer": "adamw", "learning_rate": 1.5e-3, "final_rate": 0.0, "warmup": 50,
     "beta2": 0.98, "decay": 0.01, "average": 0.99, "evaluate_every": 500, "save_every": 500,
@@ -67,32 +72,30 @@ class ReaderOptions(Options):
     held_out: int = integer(100, "number of questions in each cell of the report")
 
 
-def get_reader_defaults(request: TrainingRequest) -> Defaults:
+def get_reader_defaults(request: TrainingRequest, options: ReaderOptions, loaded: Loaded | None) -> Defaults:
     """Return the default config and settings."""
-    if request.start is not None:
-        return Defaults(SETTINGS)
-    reading = request.take_options(ReaderOptions).reading
-    config = CONFIG if reading == "apart" else _make_together_config(CONFIG)
-    return Defaults(SETTINGS, (config,), from_data=("start", "end", "pad", "separator"))
+    return Defaults(SETTINGS, (CONFIGS[options.reading],), from_data=("start", "end", "pad", "separator"))
 
 
-@recipe(get_reader_defaults, ReaderOptions)
-def reader(request: TrainingRequest) -> Task:
+def create_reader_task(
+    request: TrainingRequest, options: ReaderOptions, settings: Settings, loaded: Loaded | None
+) -> Task:
     """Train a Fusion-in-Decoder on generated questions with passages, or on the user's own."""
-    options = request.take_options(ReaderOptions)
-    settings = request.take_settings(**SETTINGS)
     own_questions = _read_own_questions(request) if request.data is not None else None
-    loaded = request.load_start()
     model: Transformer
     if loaded is None:
-        default = CONFIG if options.reading == "apart" else _make_together_config(CONFIG)
-        config = request.take_config(default)
+        config = request.change(CONFIGS[options.reading])
         tokenizer = load_or_create_tokenizer(request, lambda: _learn_tokenizer(config.vocabulary, own_questions))
-        model = request.create_model(*_choose_model(config, tokenizer), settings)
+        tokens = {"start": tokenizer.begin, "end": tokenizer.end, "pad": tokenizer.pad}
+        if isinstance(config, FusionConfig):
+            tokens["separator"] = find_separator(tokenizer)
+        kind = Fusion if isinstance(config, FusionConfig) else Transformer
+        model = create_model(kind, config.replace(vocabulary=tokenizer.vocabulary, **tokens), settings.seed)
     else:
-        model, tokenizer = _continue_model(request, loaded)
-    is_apart = isinstance(model, Fusion)
-    texts = ReadingTexts(tokenizer, find_separator(tokenizer), model.config.length, is_apart)
+        assert isinstance(loaded.model, Fusion)
+        model, tokenizer = loaded.model, loaded.require_tokenizer()
+        save_tokenizer(request, tokenizer)
+    texts = ReadingTexts(tokenizer, find_separator(tokenizer), model.config.length, isinstance(model, Fusion))
 
     training, validation, reported = own_questions or ([], _make_validation(), [])
     order = ShuffledEpochs(len(training), settings.seed) if training else None
@@ -113,11 +116,10 @@ def reader(request: TrainingRequest) -> Task:
         )
 
     def evaluate(model: Model) -> dict[str, float]:
-        batch = texts.create_batch(validation).to(model.device)
-        loss = float(compute_token_loss(model, batch)) / batch.count
+        loss = compute_mean_loss(model, [texts.create_batch(validation)])
         return {"loss": loss, "exact_match": compute_share(texts.answer(model, validation, ANSWER_TOKENS), validation)}
 
-    def report(model: Model, folder: Path) -> dict[str, Any]:
+    def build_report(model: Model, folder: Path) -> dict[str, Any]:
         if reported:
             return build_own_report(model, texts, reported, ANSWER_TOKENS)
         return build_generated_report(model, texts, options.held_out, ANSWER_TOKENS)
@@ -128,45 +130,18 @@ def reader(request: TrainingRequest) -> Task:
         counts = {"training questions": len(training), **counts, "held-out questions": len(reported)}
     return Task(
         model, settings, batches, compute_token_loss, evaluate, "exact_match", "higher", tokenizer=tokenizer,
-        data={**counts, "vocabulary": tokenizer.vocabulary}, report=report,
+        data={**counts, "vocabulary": tokenizer.vocabulary}, build_report=build_report,
         summary=DataSummary(counts, [_summarize(example) for example in first]),
         examples=len(training) or None,
     )  # fmt: skip
 
 
-def _choose_model(config: TransformerConfig, tokenizer: Tokenizer) -> tuple[type[Transformer], TransformerConfig]:
-    """Return the class of a new model, and its config with the tokens of the tokenizer."""
-    config = config.replace(
-        vocabulary=tokenizer.vocabulary, start=tokenizer.begin, end=tokenizer.end, pad=tokenizer.pad
-    )
-    if isinstance(config, FusionConfig):
-        return Fusion, config.replace(separator=find_separator(tokenizer))
-    return Transformer, config
-
-
-def find_separator(tokenizer: Tokenizer) -> int:
-    """Return the token that begins a passage."""
-    tokens = tokenizer.encode(SPECIAL_TOKENS["separator"], special=False)
-    if len(tokens) != 1:
-        raise ArgumentError(f"the tokenizer has no token {SPECIAL_TOKENS['separator']}")
-    return tokens[0]
-
-
-def _make_together_config(config: FusionConfig) -> TransformerConfig:
-    """Return the same sizes for a Transformer, which reads all passages as one text."""
-    fields = {name: field for name, field in config.to_json().items() if name not in ("family", "separator")}
-    return TransformerConfig.from_json({**fields, "length": 4096})
-
-
-def _read_own_questions(
-    request: TrainingRequest,
-) -> tuple[list[PassageQuestion], list[PassageQuestion], list[PassageQuestion]]:
+def _read_own_questions(request: TrainingRequest) -> QuestionParts:
     """Return the user's questions for training, for validation and for the report."""
-    select_dataset(request, None, ())
+    request.select_dataset(None, ())
     problems = request.create_problem_log()
-    questions = read_questions(require_files(request), problems)
-    if problems.count:
-        request.report(str(problems))
+    questions = read_questions(request.require_files(), problems)
+    request.show_problems(problems)
     parts = split_by_key([normalize_text(example.question) for example in questions], 0.1, 0.1)
     training, validation, reported = ([questions[index] for index in indices] for indices in parts)
     if not (training and validation and reported):
@@ -181,26 +156,22 @@ def _make_validation() -> list[PassageQuestion]:
     ]
 
 
-def _learn_tokenizer(
-    vocabulary: int, own_questions: tuple[list[PassageQuestion], list[PassageQuestion], list[PassageQuestion]] | None
-) -> Tokenizer:
-    questions = (
-        own_questions[0]
-        if own_questions
-        else [make_question(f"tokenizer {index}", 3) for index in range(TOKENIZER_QUESTIONS)]
+def _learn_tokenizer(vocabulary: int, own_questions: QuestionParts | None) -> Tokenizer:
+    if own_questions is None:
+        questions = [make_question(f"tokenizer {index}", 3) for index in range(TOKENIZER_QUESTIONS)]
+    else:
+        questions = own_questions[0]
+    # with the space before them, names have the same tokens in questions, answers and passages
+    texts = (
+        text
+        for example in questions
+        for text in (example.question, f" {example.answer}", *(f" {passage}" for passage in example.passages))
     )
-    return learn_tokenizer(list_texts(questions), vocabulary, SPECIAL_TOKENS, drop_first_space=True)
-
-
-def _continue_model(request: TrainingRequest, loaded: Loaded) -> tuple[Fusion, Tokenizer]:
-    if not isinstance(loaded.model, Fusion) or loaded.tokenizer is None:
-        raise ArgumentError(
-            f"the reader recipe can start only from a fusion model with a tokenizer; {request.start} is a "
-            f"{loaded.family}" + (" without a tokenizer" if loaded.tokenizer is None else "")
-        )
-    save_tokenizer(request, loaded.tokenizer)
-    return loaded.model, loaded.tokenizer
+    return learn_tokenizer(texts, vocabulary, SPECIAL_TOKENS, drop_first_space=True)
 
 
 def _summarize(example: PassageQuestion) -> dict[str, str]:
     return {"question": example.question, "passages": " | ".join(example.passages), "answer": example.answer}
+
+
+reader = Recipe(create_reader_task, get_reader_defaults, (Fusion,), ReaderOptions)

@@ -11,29 +11,31 @@ from typing import Any
 import torch
 
 from jumok.checkpoint import run_folder
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, Report
 from jumok.threads import use_threads
-from jumok.training import Outcome, Task, World, apply_epochs, connect_world, fit, select_device
-from jumok.training.loop import check_batch, describe_computation, fix_precision, fix_threads
+from jumok.training import Outcome, Task, World, connect_world, fit, select_device
+from jumok.training.loop import describe_computation, fix_settings
 from jumok.training.parallel import LAUNCHER_VARIABLE, read_variable
 from jumok.training.progress import ProgressDisplay, SilentDisplay, select_display
 from jumok.training.resume import refuse_differences
 from jumok.training.trackers import add_trackers
 
-from .data_files import describe_change
 from .recipe import get_recipe
+from .report import write_missing_report
 from .request import TrainingRequest
-from .run_record import RunRecord, read_record, store_resumed_settings, write_record
-from .run_report import write_missing_report
-from .run_setup import (
+from .run_record import (
+    RunRecord,
+    describe_change,
     find_free_folder,
     format_resume_command,
     open_existing_run,
     open_new_run,
+    read_record,
     refuse_changed_data,
     remove_if_invalid,
+    store_resumed_settings,
+    write_record,
 )
-from .run_threads import choose_resumed_threads
 
 
 def train(
@@ -113,7 +115,7 @@ def train(
             changes=fields,
             skip_bad=skip_bad,
             encoding=encoding,
-            report=display.show_message,
+            show_message=display.show_message,
         )
         return _show_stop(start_run(request, world, tracked), display, world)
 
@@ -130,13 +132,13 @@ def _show_stop(outcome: Outcome, display: ProgressDisplay, world: World) -> Outc
 def start_run(request: TrainingRequest, world: World | None = None, display: ProgressDisplay | None = None) -> Outcome:
     """Train by a recipe in a new folder, and write the report."""
     world = World() if world is None else world
-    with open_new_run(request, world) as new_folders:
+    with open_new_run(request, world) as (data_files, new_folders):
         with remove_if_invalid(new_folders):
-            task = fix_precision(fix_threads(_build_task(request, world), world), world)
+            task = _build_task(request, world)
         if world.is_main:
-            _complete_record(request, task)
+            write_record(request, data_files, task)
             computation = describe_computation(task.settings, world, task.settings.precision)
-            request.report(f"training into {request.folder}, {computation}")
+            request.show_message(f"training into {request.folder}, {computation}")
         return _fit_and_report(task, request, world, display)
 
 
@@ -149,8 +151,7 @@ def resume_run(
 ) -> Outcome:
     """Continue a run exactly as if it had not been interrupted, and write the report.
 
-    Args:
-        threads: The new number of threads; None = as before. Another number changes the last bits.
+    Another number of threads changes the last bits.
     """
     world = World() if world is None else world
     display = SilentDisplay() if display is None else display
@@ -159,27 +160,22 @@ def resume_run(
         changes: dict[str, Any] = {} if steps is None else {"steps": steps}
         if record.precision is not None:
             changes["precision"] = record.precision
-        changes |= choose_resumed_threads(record.threads, threads, display.show_message)
+        changes |= _choose_threads(record.threads, threads, display.show_message)
         request = _adapt_request(record.request, changes)
         if world.is_main:
             _check_data(record, request)
-        task = fix_precision(fix_threads(_build_task(request, world), world), world)
+        task = _build_task(request, world)
         if record.data_facts is not None:
             facts = json.loads(json.dumps(dict(task.data)))
             refuse_differences(record.data_facts, facts, "the data has changed since this run started")
             if world.is_main:
                 store_resumed_settings(folder, task.settings.threads, steps)
         elif world.is_main:
-            _complete_record(request, task)
+            write_record(request, record.data_files, task)
         if not run_folder.list_checkpoints(folder):
             computation = describe_computation(task.settings, world, task.settings.precision)
             display.show_message(f"no checkpoint was saved yet: training from the first step, {computation}")
         return _fit_and_report(task, request, world, display)
-
-
-def _complete_record(request: TrainingRequest, task: Task) -> None:
-    """Add the settings and the facts about the data to run.json."""
-    write_record(request, read_record(request.folder, request.report).data_files, task)
 
 
 def _check_data(record: RunRecord, request: TrainingRequest) -> None:
@@ -188,7 +184,7 @@ def _check_data(record: RunRecord, request: TrainingRequest) -> None:
     stored = get_recipe(request.recipe).stored
     is_stored = record.data_facts is not None and stored is not None and (request.folder / stored).is_file()
     if change is not None and is_stored:
-        request.report(f"{change} since this run started; the run continues with the data that it has stored")
+        request.show_message(f"{change} since this run started; the run continues with the data that it has stored")
     else:
         refuse_changed_data(change, request.folder)
 
@@ -206,23 +202,39 @@ def _adapt_request(request: TrainingRequest, changes: dict[str, Any]) -> Trainin
     return request
 
 
+def _choose_threads(stored: int | None, requested: int | None, show_message: Report) -> dict[str, int]:
+    """Return the field ``threads`` of a resumed run; empty if there is neither a stored nor a requested number.
+
+    Args:
+        requested: The user's number, 0 = by the rule for new runs; None = the stored number.
+    """
+    if stored is None:
+        return {} if requested is None else {"threads": requested}
+
+    threads = min(stored, os.cpu_count() or 1) if requested is None else requested
+    if threads not in (0, stored):
+        reason = "" if requested is not None else ", as this machine has no more cores"
+        show_message(
+            f"continuing with {threads} thread{'s' * (threads > 1)} instead of {stored}{reason}; "
+            "the results will no longer be equal bit for bit"
+        )
+    return {"threads": threads}
+
+
 def _build_task(request: TrainingRequest, world: World) -> Task:
     """Build the recipe's task. The main process goes first: the others read the files that it prepares."""
-    recipe = get_recipe(request.recipe)
-    request.refuse_undeclared_fields(recipe)
     if not world.is_main:
         world.barrier()
-    task = apply_epochs(recipe.build(request))
-    request.refuse_unused_fields(recipe)
+    task = get_recipe(request.recipe).build(request)
     if world.is_main:
         world.barrier()
-    check_batch(task.settings, world)
-    return task
+    return fix_settings(task, world)
 
 
 def _fit_and_report(task: Task, request: TrainingRequest, world: World, display: ProgressDisplay | None) -> Outcome:
     world.barrier()
     outcome = fit(task, request.folder, world, display)
-    with use_threads(task.settings.threads or torch.get_num_threads()):  # equal runs write equal reports
-        write_missing_report(task, request, outcome, world)
+    if world.is_main and outcome.progress.finished:
+        with use_threads(task.settings.threads or torch.get_num_threads()):  # equal runs write equal reports
+            write_missing_report(task, request, outcome)
     return outcome
