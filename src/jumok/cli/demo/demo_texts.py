@@ -75,12 +75,12 @@ ENGLISH = DemoTexts(
 
 KOREAN = DemoTexts(
     translate="1. 작은 Transformer 하나가 두 방향으로 번역합니다",
-    translator="매개변수 {parameters:,}개, 언어마다 약 400개의 단어로 생성한 문장으로 학습했습니다.\n이 단어와 이 문장 "
+    translator="파라미터 {parameters:,}개, 언어마다 약 400개의 단어로 생성한 문장으로 학습했습니다.\n이 단어와 이 문장 "
     "형식만 압니다.",
     attention="2. 번역하면서 어디를 볼까요?",
     attention_map="행은 쓰고 있는 토큰, 열은 읽은 토큰입니다. {site}의 헤드 {heads}개를 평균했습니다.",
     train="3. 문장 {sentences:,}개로 GPT를 글자 단위로 학습합니다({steps:,}스텝)",
-    trained="매개변수 {parameters:,}개, 읽지 않은 문장에서의 손실 {loss:.2f}.",
+    trained="파라미터 {parameters:,}개, 읽지 않은 문장에서의 손실 {loss:.2f}.",
     prompt="어머니는 ",
     line="GPT가 쓴 문장:",
     look="4. 어느 헤드가 중요할까요?",
@@ -89,7 +89,7 @@ KOREAN = DemoTexts(
     head_effect="레이어 {layer} 헤드 {head} 제거: {effect:+.2f}",
     without_head="레이어 {layer} 헤드 {head} 없이 쓴 문장:",
     pictures="그림:",
-    page="{page} 파일을 브라우저에서 여십시오. 첫 문장을 번역하는 번역기의 헤드가 모두 보입니다.",
+    page="{page} 파일을 브라우저에서 여세요. 첫 문장을 번역하는 번역기의 헤드가 모두 보입니다.",
     next="다음으로 해 볼 명령:",
     own_sentence="나는 어제 시장에서 꽃을 샀다",
 )

@@ -258,5 +258,5 @@ PUBLIC_WARNING = Text(
     "the page can be reached from other machines, without encryption; the token in its address is all that protects it",
     "다른 컴퓨터에서도 이 페이지에 암호화 없이 접속할 수 있으며, 주소에 든 토큰만이 이를 보호합니다",
 )
-STOP_HINT = Text("Ctrl-C stops the server.", "서버를 끝내려면 Ctrl-C를 누르십시오.")
-NO_BROWSER = Text("Open this address in a browser.", "이 주소를 브라우저에서 여십시오.")
+STOP_HINT = Text("Ctrl-C stops the server.", "서버를 끝내려면 Ctrl-C를 누르세요.")
+NO_BROWSER = Text("Open this address in a browser.", "이 주소를 브라우저에서 여세요.")
