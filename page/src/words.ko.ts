@@ -149,7 +149,7 @@ export const ko: Words = {
   removeMask: "인과 마스크 제거",
   removeMaskHint: "이 층의 모든 토큰이 뒤의 토큰도 참조할 수 있게 합니다",
   removeScale: "1/√d 제거",
-  removeScaleHint: "이 층의 점수를 헤드 너비의 제곱근으로 나누지 않습니다",
+  removeScaleHint: "이 층의 점수를 헤드 차원의 제곱근으로 나누지 않습니다",
   undo: "실행 취소",
   redo: "다시 실행",
   clear: "모두 지우기",

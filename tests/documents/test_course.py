@@ -6,6 +6,8 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import course_pages
 import nbformat
@@ -13,7 +15,7 @@ import pytest
 from nbclient import NotebookClient
 from page_blocks import ROOT, name_page, read_blocks
 
-from jumok.lab.exercises import EXERCISES, ProgramExercise, check_answer
+from jumok.lab.exercises import EXERCISES, ModelExercise, ProgramExercise, check_answer
 
 PAGES = course_pages.find_pages()
 ENGLISH_PAGES = [page for page in PAGES if page.parent.parent.name == "en"]
@@ -78,9 +80,11 @@ def test_notebooks_run_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("page", SOLUTIONS, ids=name_page)
-def test_solutions_for_teachers_are_right_and_complete(page: Path, tmp_path: Path) -> None:
+def test_solutions_for_teachers_are_right_and_complete(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blocks = {block.code: block.kind for block in read_blocks(page)}
-    answers = {}
+    answers: dict[str, Any] = {}
     for heading, text in read_sections(page).items():
         code = re.search(r"^```\w+\n(.*?)\n```$", text, flags=re.MULTILINE | re.DOTALL)
         assert code is not None and code.group(1) in blocks, heading
@@ -91,17 +95,36 @@ def test_solutions_for_teachers_are_right_and_complete(page: Path, tmp_path: Pat
             file = tmp_path / f"{name}.py"
             file.write_text(answer)
             answer = str(file)
+        elif isinstance(EXERCISES[name], ModelExercise):  # in this process, as in a notebook
+            module = ModuleType(name)
+            monkeypatch.setitem(sys.modules, name, module)
+            exec(answer, vars(module))
+            answer = module.GPT
         verdict = check_answer(name, answer)
         assert verdict.right, f"{name}: {verdict.reason.english}"
 
 
 def test_glossary_has_the_same_names_and_words_in_both_languages() -> None:
     english, korean = ([read_table(text) for text in read_sections(page).values()] for page in GLOSSARIES)
-    names, words = english
-    translated_names, translated_words = korean
+    names, words, terms = english
+    translated_names, translated_words, translated_terms = korean
     for row, translated in zip(names, translated_names, strict=True):
         assert row[:2] == translated[:2]
         # the prose between the names differs
         assert re.findall("`[^`]+`", "".join(row)) == re.findall("`[^`]+`", "".join(translated)), row[1]
     assert [row[:2] for row in words] == [row[:2] for row in translated_words]
     assert len({row[0] for row in words}) == len(words)
+    assert terms == translated_terms
+
+
+def test_korean_texts_use_one_word_for_each_concept() -> None:
+    *_, terms = (read_table(text) for text in read_sections(GLOSSARIES[1]).values())
+    banned = {row[2]: row[1] for row in terms}
+    package, page = ROOT / "src" / "jumok", ROOT / "page" / "src"
+    files = [ROOT / "README.ko.md", page / "words.ko.ts", *(ROOT / "docs" / "ko").rglob("*.md")]
+    files += [*package.rglob("*.toml"), *(file for file in package.rglob("*.py") if "datasets" not in file.parts)]
+    assert len(banned) > 5 and len(files) > 100
+    for file in files:
+        if file != GLOSSARIES[1]:
+            text = file.read_text(encoding="utf-8")
+            assert not [word for word in banned if word in text], file

@@ -79,7 +79,7 @@ KOREAN = DemoTexts(
     "형식만 압니다.",
     attention="2. 번역하면서 어디를 볼까요?",
     attention_map="행은 쓰고 있는 토큰, 열은 읽은 토큰입니다. {site}의 헤드 {heads}개를 평균했습니다.",
-    train="3. 문장 {sentences:,}개로 GPT를 글자 단위로 학습합니다({steps:,}스텝)",
+    train="3. 문장 {sentences:,}개로 GPT를 글자 단위로 학습합니다({steps:,}단계)",
     trained="파라미터 {parameters:,}개, 읽지 않은 문장에서의 손실 {loss:.2f}.",
     prompt="어머니는 ",
     line="GPT가 쓴 문장:",
