@@ -12,6 +12,7 @@ from typing import Any
 import course_pages
 import nbformat
 import pytest
+import transformer_map
 from nbclient import NotebookClient
 from page_blocks import ROOT, name_page, read_blocks
 
@@ -55,6 +56,16 @@ def test_every_section_has_a_picture_something_to_try_and_its_exercise(page: Pat
             assert course_pages.PICTURE_LINK.search(text), f"{name}: no picture"
         assert re.search(r"^```(python|sh|console)$", text, flags=re.MULTILINE), name
         assert EXERCISES[name].question.select(page.parent.parent.name) in " ".join(text.split()), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_page)
+def test_every_page_begins_with_its_part_of_the_transformer(page: Path) -> None:
+    name = f"{page.stem}-{page.parent.parent.name}.svg"
+    assert f"../../pictures/map/{name})" in page.read_text(encoding="utf-8").partition("\n## ")[0]
+    picture = (transformer_map.PICTURES / name).read_text(encoding="utf-8")
+    assert picture == transformer_map.render(page.stem, page.parent.parent.name), (
+        "run: tests/documents/transformer_map.py"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_page)
