@@ -7,6 +7,7 @@ writes docs/pictures/map/PAGE-LANGUAGE.svg.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -71,7 +72,8 @@ def render(page: str, language: str) -> str:
     """Return the picture of a page as SVG."""
     number = LANGUAGES.index(language)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="13">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        'font-family="sans-serif" font-size="13">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="8" fill="#ffffff"/>',
         '<defs><marker id="tip" markerWidth="7" markerHeight="7" refX="6" refY="3.5" orient="auto">'
         f'<path d="M0,0 L7,3.5 L0,7 z" fill="{LINE}"/></marker></defs>',
@@ -88,7 +90,7 @@ def render(page: str, language: str) -> str:
         parts.append(_write(left + BOX_WIDTH, top - 15, TITLES[group][number], INK, anchor="end"))
     chains = (["source", "source embedding", *ENCODER], ["target", "target embedding", *DECODER, "output"], ATTENTION)
     for chain in chains:
-        for lower, upper in zip(chain, chain[1:], strict=False):
+        for lower, upper in pairwise(chain):
             (left, bottom), (_, above) = _locate(*BOXES[lower][:2]), _locate(*BOXES[upper][:2])
             parts.append(_draw_arrow(left + BOX_WIDTH / 2, bottom, left + BOX_WIDTH / 2, above + BOX_HEIGHT))
     left, top = _locate(*BOXES["encoder second norm"][:2])
