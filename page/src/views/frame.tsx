@@ -22,15 +22,15 @@ export function Frame() {
   const app = useApp();
   const words = app.words.value;
   const rootRef = useRef<HTMLDivElement>(null);
-  const waitsForText = app.chosen.value !== null && !app.run.value && !app.task.value;
+  const waitsForText = app.run.chosen.value !== null && !app.run.current.value && !app.task.value;
   useEffect(() => {
     const root: HTMLElement | Window = app.hasAddress ? window : rootRef.current!;
     const onKeyDown = (raw: Event) => {
       const event = raw as KeyboardEvent;
       if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
       if ((event.composedPath()[0] as HTMLElement).matches?.("textarea")) return;
-      if (event.shiftKey) app.redo();
-      else app.undo();
+      if (event.shiftKey) app.edits.redo();
+      else app.edits.undo();
       event.preventDefault();
     };
     root.addEventListener("keydown", onKeyDown);
@@ -45,7 +45,7 @@ export function Frame() {
       <div class="jk-live" role="status" aria-live="polite">
         {app.announcement.value}
       </div>
-      {!app.run.value && !waitsForText && !app.failure.value && !app.closed.value && <span class="jk-live">{words.connecting}</span>}
+      {!app.run.current.value && !waitsForText && !app.failure.value && !app.closed.value && <span class="jk-live">{words.connecting}</span>}
     </div>
   );
 }
@@ -85,7 +85,7 @@ function CurrentView({ view }: { view: View }) {
 function ViewTabs() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
+  const run = app.run.current.value;
   const views: View[] = ["map", "lines", "computation", "effect"];
   if (run?.model.predicts === "next token") views.push("generation");
   if (run?.image) views.unshift("image");
@@ -137,7 +137,7 @@ function ExportButtons() {
 function Notices() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
+  const run = app.run.current.value;
   const task = app.task.value;
   const closed = app.closed.value;
   const stages: Record<string, string> = {
@@ -179,7 +179,7 @@ function Notices() {
       <div class="jk-task" data-busy={task ? "true" : "false"} aria-hidden={!task}>
         {task && !closed && (
           <>
-            <span>{stages[task.report.stage] ?? (app.run.value ? words.waiting : words.connecting)}</span>
+            <span>{stages[task.report.stage] ?? (app.run.current.value ? words.waiting : words.connecting)}</span>
             <progress max={task.report.total || 1} value={task.report.total ? task.report.done : undefined} />
             <span class="jk-number">{task.report.total > 0 && words.layersDone(task.report.done, task.report.total)}</span>
             <button class="jk-quiet" onClick={() => app.cancelTask()}>

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from jumok.errors import ArgumentError
 
 from . import messages
-from .messages import Edit, Index, Language, Number, Over, Pass, Selection, Sequence, Shown
+from .messages import AskId, Edit, Index, Language, Number, Over, Pass, Selection, Sequence, Shown
 
 MAX_TEXT = 200_000  # characters of the text that a model reads
 MAX_QUESTION = 2_000  # characters
@@ -22,8 +22,6 @@ MAX_EDITS = 200
 MAX_GENERATED = 64  # tokens
 MAX_THUMBNAIL = 256  # cells
 MAX_SENTENCE = 200  # characters of an explanation, which may repeat what was sent
-
-AskId = Index | Annotated[str, Meta(max_length=64)]
 
 
 class Ask(Struct, tag_field="ask", tag=lambda name: name.removesuffix("Ask").lower()):

@@ -147,7 +147,7 @@ class Session:
         if "edits" in state:
             state["edits"] = _edits_to_json(state["edits"])
         for client in clients:
-            self._send(client, Message({"state": msgspec.to_builtins(state)}))
+            self._send(client, Message({"state": msgspec.to_builtins(messages.State(**state))}))
 
     def get_inspection(self, send: Send) -> Inspection | None:
         """Return the current run of a client; None before its first run."""

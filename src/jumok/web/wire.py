@@ -10,7 +10,7 @@ import msgspec
 
 from jumok.errors import ArgumentError
 
-from .messages import Reason
+from . import messages
 
 MAX_ASK_BYTES = 1_000_000
 HEAD_LENGTH_BYTES = 4  # of the length that begins a frame
@@ -61,14 +61,14 @@ def build_answer(ask_id: Any, body: Any, buffers: tuple[bytes, ...] = ()) -> Mes
     return Message({"answer": ask_id, "body": plain, "buffers": [len(buffer) for buffer in buffers]}, buffers)
 
 
-def build_failure(ask_id: Any, message: str, reason: Reason) -> Message:
+def build_failure(ask_id: Any, message: str, reason: messages.Reason) -> Message:
     """Return the message that an ask failed, with a sentence for the user."""
-    return Message({"failed": ask_id, "message": message, "reason": reason})
+    return Message(msgspec.to_builtins(messages.Failure(ask_id, message, reason)))
 
 
 def build_progress(ask_id: Any, done: int, total: int, stage: str) -> Message:
     """Return the message that an ask makes progress."""
-    return Message({"progress": ask_id, "done": done, "total": total, "stage": stage})
+    return Message(msgspec.to_builtins(messages.Progress(ask_id, done, total, stage)))
 
 
 def parse_ask(text: str | bytes) -> dict[str, Any]:

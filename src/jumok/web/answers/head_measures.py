@@ -150,6 +150,7 @@ def _choose_metric(labelled: LabelledInput) -> Metric | None:
 def _describe_effect(inspection: Inspection, effects: Effects, row: Effect) -> messages.EffectRow:
     controls = row.control_effects
     is_edge = effects.over == "edges"
+    assert row.head is not None  # the page measures heads and edges
     return messages.EffectRow(
         site=inspection.sites.index(inspection.clean.capture.sites.find(row.layer)),
         head=row.head,

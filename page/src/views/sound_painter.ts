@@ -2,7 +2,7 @@
 
 import { overlayColour, type Theme } from "../colour";
 import type { Sound } from "../protocol";
-import type { Stretch } from "./stretches";
+import type { Stretch } from "../cuts";
 
 const SILENCE: Record<Theme, [number, number, number]> = { light: [255, 255, 255], dark: [16, 20, 28] };
 const LOUD: Record<Theme, [number, number, number]> = { light: [30, 52, 78], dark: [170, 205, 240] };
