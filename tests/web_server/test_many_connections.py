@@ -23,8 +23,8 @@ from served_page import check_normal_user, serve, wait_until
 
 from jumok.web.server import page_server, slow_clients
 from jumok.web.server.connection import Outbox
+from jumok.web.server.page_server import StaticFile
 from jumok.web.server.slow_clients import WebSocketConnection
-from jumok.web.server.static_files import StaticFile
 
 pytestmark = pytest.mark.xdist_group("web_server_connections")
 SLOW = 500

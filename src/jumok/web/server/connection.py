@@ -84,12 +84,7 @@ class Outbox:
 
 
 async def serve_client(websocket: WebSocket, session: Session, token: str) -> None:
-    """Serve one client until it leaves.
-
-    Args:
-        websocket: Its connection, which the guard has checked.
-        token: What the first message must contain.
-    """
+    """Serve one client, which the guard has checked, until it leaves. Its first message must contain the token."""
     try:
         await websocket.accept()
         if not await _receive_token(websocket, token):

@@ -24,25 +24,21 @@ class HTTPConnection(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock."""
         super().connection_made(transport)
         self._set_deadline(REQUEST_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
         self._stop_deadline()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Answer the request as soon as its headers are complete."""
         is_first = self.cycle is None
         super().handle_events()
         if is_first and self.cycle is not None:  # the response is under way
             self._set_deadline(RESPONSE_SECONDS)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand the connection over to the WebSocket, which has its own deadlines."""
-        self._stop_deadline()
+        self._stop_deadline()  # the WebSocket has its own deadlines
         super().handle_websocket_upgrade(event)
 
     def _should_upgrade(self) -> bool:
@@ -69,27 +65,23 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     _pings = 0
 
     def pause_writing(self) -> None:
-        """Wait for the client to read: the buffer of the connection is full."""
         super().pause_writing()
         self._check_reading_later()
 
     def resume_writing(self) -> None:
-        """Go on: the client has read the buffer."""
         super().resume_writing()
         self._stop_stall_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
         self._stop_stall_timer()
         super().connection_lost(exc)
 
     def handle_ping(self) -> None:
-        """Answer a ping; too many end the connection, as the answers may remain unread."""
         now = self.loop.time()
         if now - self._ping_window > PING_SECONDS:
             self._ping_window, self._pings = now, 0
         self._pings += 1
-        if self._pings > MAX_PINGS:
+        if self._pings > MAX_PINGS:  # the answers may remain unread
             self.transport.abort()
             return
         super().handle_ping()
