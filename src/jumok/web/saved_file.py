@@ -30,12 +30,10 @@ from .answers.head_steps import describe_steps
 from .answers.input_media import read_listening
 from .answers.python_code import write_code
 from .asks import MAX_TEXT
-from .forward_pass import Pass, Progress
-from .inspection import Inspection, inspect_model
+from .inspection import Inspection, inspect_model, read_page_edits
 from .messages import Selection
 from .model_list import list_models, simplify_reads
-from .opened_model import open_listed_model
-from .page_edits import read_page_edits
+from .opened_model import Pass, Progress, open_listed_model
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
 from .session import Start
 from .wire import encode_json

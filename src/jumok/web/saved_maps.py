@@ -15,7 +15,6 @@ from jumok.attention.mask.position_masks import Causal, Edge, Window
 from . import messages
 from .answers.site_maps import SiteMap, WindowMap
 from .answers.tiles import Check, compute_thumbnails, encode_weights, pool_maps, read_values
-from .forward_pass import Pass
 from .inspection import Inspection
 from .messages import (
     ComputedWeights,
@@ -28,6 +27,7 @@ from .messages import (
     SavedMask,
     SavedThumbnails,
 )
+from .opened_model import Pass
 
 MAX_EXACT_BYTES = 8_000_000  # of all maps as float32
 MAX_ROUNDED_BYTES = 72_000_000  # of all maps as bytes: SmolLM2 (270 heads) at 512 tokens

@@ -245,8 +245,7 @@ class Session:
         if listed is None:
             raise ArgumentError(f"there is no model {ask.model[:80]!r} in the list of models")
         job.report(0, 0, "importing")
-        from .inspection import inspect_model
-        from .page_edits import read_page_edits
+        from .inspection import inspect_model, read_page_edits
 
         opened = self._open(listed, job)
         text = None if opened.reads not in ("text", "numbers") and ask.text == "" else ask.text

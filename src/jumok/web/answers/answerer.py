@@ -59,10 +59,10 @@ class Answerer:
 
     def _answer_thumbnails(self, inspection: Inspection, ask: asks.ThumbnailsAsk, job: Job) -> Answer:
         check_index("site", ask.site, len(inspection.sites))
-        key = ("thumbnails", inspection.list_serials(ask.show), ask.site, ask.size)
+        key = ("thumbnails", _list_serials(inspection, ask.show), ask.site, ask.size)
         stored = self._tiles.get(key)
         if stored is None:
-            (site_map,) = inspection.get_maps(ask.show, ask.site)
+            site_map = inspection.get_pass(ask.show).maps[ask.site]
             heads, is_preview = tiles.compute_thumbnails(site_map, ask.size, job.check)
             count, rows, columns = heads.shape
             stored = heads.tobytes(), messages.Thumbnails(count, rows, columns, is_preview)
@@ -76,7 +76,7 @@ class Answerer:
         check_index("row", ask.row, -(-maps[0].queries // span))
         check_index("column", ask.column, -(-maps[0].keys // span))
         part = (ask.site, ask.head, ask.level, ask.row, ask.column, ask.preview, ask.skip_first)
-        key = ("tile", inspection.list_serials(ask.show), *part)
+        key = ("tile", _list_serials(inspection, ask.show), *part)
         stored = self._tiles.get(key)
         if stored is None:
             cells, is_preview = tiles.compute_tile(
@@ -186,7 +186,12 @@ def _get_sound(inspection: Inspection) -> Sound:
 def _find_maps(inspection: Inspection, ask: asks.HeadAsk) -> list[SiteMap]:
     """Return the maps that an ask names: two for a difference."""
     _check_head(inspection, ask.site, ask.head)
-    return inspection.get_maps(ask.show, ask.site)
+    return [shown.maps[ask.site] for shown in inspection.list_passes(ask.show)]
+
+
+def _list_serials(inspection: Inspection, show: str) -> tuple[int, ...]:
+    """Return the numbers of the passes that a map is computed from."""
+    return tuple(shown.serial for shown in inspection.list_passes(show))
 
 
 def _check_head(inspection: Inspection, site: int, head: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,13 +17,12 @@ from jumok.lens.effects.metrics import Metric
 from jumok.models import Model
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.web import messages
-from jumok.web.forward_pass import Progress, watch_taps
 from jumok.web.inspection import Inspection
+from jumok.web.opened_model import Progress, watch_taps
 
 from .site_maps import WindowMap
 
 MAX_POSITIONS = 4096  # the complete maps of longer inputs would need gigabytes
-PROFILER = "profiler"  # under which an opened model keeps it
 
 
 def describe_kinds(inspection: Inspection, progress: Progress) -> messages.Kinds:
@@ -55,28 +53,21 @@ def _build_rows(inspection: Inspection, progress: Progress) -> list[dict[str, An
     opened, labelled = inspection.opened, inspection.labelled
     total = 2 * len(inspection.sites)
     progress(0, total, "classifying")
-    if PROFILER not in opened.kept_results:
-        with opened.explain_failures(), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
-            opened.kept_results[PROFILER] = build_profiler(opened.lens, labelled)
+    with opened.explain_errors(), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
+        profiler = opened.remember("profiler", None, lambda: _build_profiler(opened.lens, labelled))
     rows, _ = build_table_rows(
         inspection.clean.capture,
         labelled,
         inspection.sites,
         tokens=labelled.tokens,
-        profiler=opened.kept_results.get(PROFILER),
+        profiler=profiler,
         top=1,
         progress=lambda done, count: progress(count + done, 2 * count, "classifying"),
     )
     return rows
 
 
-def build_profiler(
-    lens: Lens,
-    labelled: LabelledInput,
-    sites: Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    report: Callable[[str], None] | None = None,
-) -> HeadProfiler | None:
+def _build_profiler(lens: Lens, labelled: LabelledInput) -> HeadProfiler | None:
     """Return the heads' profile on repeated tokens and on sentences; None unless the model reads only text."""
     tokenizer = lens.tokenizer
     if not labelled.tokens or labelled.target or tokenizer is None:
@@ -89,12 +80,10 @@ def build_profiler(
         return token_ids, words
 
     try:
-        return HeadProfiler(lens, tokenize_words, sites, progress)
-    except Exception as error:  # random tokens or the sentences may not fit a model of transformers
+        return HeadProfiler(lens, tokenize_words)
+    except Exception:  # random tokens or the sentences may not fit a model of transformers
         if isinstance(lens.model, Model):
             raise
-        if report is not None:
-            report(f"heads are classified on this text only: {error}")
         return None
 
 
@@ -120,7 +109,7 @@ def measure_effects(inspection: Inspection, over: messages.Over, progress: Progr
 
     progress(0, 0, "measuring")
     # a batch of edits may take seconds, so a cancellation is noticed at every attention
-    with opened.explain_failures(), watch_taps(lambda: progress(*counts, "measuring")):
+    with opened.explain_errors(), watch_taps(lambda: progress(*counts, "measuring")):
         effects = effect(
             opened.loaded,
             *labelled.positional,

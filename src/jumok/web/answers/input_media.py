@@ -26,10 +26,8 @@ from jumok.web import messages
 
 if TYPE_CHECKING:
     from jumok.tasks.labelled_input import LabelledInput
-    from jumok.web.forward_pass import Pass
-    from jumok.web.opened_model import OpenedModel
+    from jumok.web.opened_model import OpenedModel, Pass
 
-SOUND = "sound"  # under which an opened model keeps it
 LOUDEST = 255
 
 
@@ -135,11 +133,8 @@ def get_sound(opened: OpenedModel, labelled: LabelledInput) -> Sound | None:
     """Return the audio that a model read; None if it read something else. That of the last input is kept."""
     if labelled.audio is None or not isinstance(opened.loaded, Loaded):
         return None
-    stored = opened.kept_results.get(SOUND)
-    if stored is None or stored[0] is not labelled:
-        stored = labelled, _record(opened.loaded, labelled)
-        opened.kept_results[SOUND] = stored
-    sound: Sound = stored[1]
+    loaded = opened.loaded
+    sound: Sound = opened.remember("sound", labelled, lambda: _record(loaded, labelled))
     return sound
 
 

@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from jumok.web.forward_pass import Pass
 from jumok.web.inspection import Inspection
 from jumok.web.messages import KeyColumn, QueryRow, Token
+from jumok.web.opened_model import Pass
 
 from .site_maps import SiteMap
 from .tiles import Check, read_column
