@@ -68,7 +68,7 @@ class Module:
     def __init__(self, path: Path, names: dict[str, str]) -> None:
         self.lines = path.read_text(encoding="utf-8").splitlines()
         self.body = ast.parse("\n".join(self.lines)).body
-        self.structures = [node for node in self.body if isinstance(node, ast.ClassDef)]
+        self.structures = [node for node in self.body if isinstance(node, ast.ClassDef) and node.bases]
         self.names = names
 
     def read_comment(self, node: ast.stmt) -> str:
@@ -83,7 +83,10 @@ class Module:
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript(value=ast.Name(id="Annotated"))):
                     self.names[name] = convert_type(node.value, self.names)
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript() | ast.BinOp(op=ast.BitOr())):
+                case ast.Assign(
+                    targets=[ast.Name(id=name)],
+                    value=ast.Subscript(value=ast.Name(id="Literal")) | ast.BinOp(op=ast.BitOr()),
+                ):
                     aliases.append(
                         f"export type {name} = {convert_type(node.value, self.names)};{self.read_comment(node)}"
                     )

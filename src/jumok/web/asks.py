@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import reduce
 from operator import or_
@@ -15,6 +16,7 @@ from jumok.errors import ArgumentError
 from . import messages
 from .messages import AskId, Edit, Index, Language, Number, Over, Pass, Selection, Sequence, Shown
 
+MAX_ASK_BYTES = 1_000_000
 MAX_TEXT = 200_000  # characters of the text that a model reads
 MAX_QUESTION = 2_000  # characters
 MAX_NAME = 1_000  # characters of a model's name
@@ -234,6 +236,34 @@ TYPE_NAMES = {
 def name_ask(ask: type[Ask]) -> str:
     """Return the name of an ask, such as "run"."""
     return str(ask.__struct_config__.tag)
+
+
+def parse_ask(text: str | bytes) -> dict[str, Any]:
+    """Parse the text of an ask, which is not trusted.
+
+    Raises:
+        ArgumentError: If it is too long, or not a JSON object.
+
+    >>> parse_ask('{"ask": "hello", "id": 1}')
+    {'ask': 'hello', 'id': 1}
+    """
+    size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "replace"))
+    if size > MAX_ASK_BYTES:
+        raise ArgumentError(f"the message has {size:,} bytes; the limit is {MAX_ASK_BYTES:,}")
+    try:
+        # not msgspec: a lone surrogate in a text is a mistake of one ask, not of the connection
+        fields = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ArgumentError("the message is nested too deeply") from None
+    except ValueError:  # also bytes that are not UTF-8, and numbers of thousands of digits
+        raise ArgumentError("the message is not JSON") from None
+    if not isinstance(fields, dict):
+        raise ArgumentError("a message must be a JSON object with the fields ask and id")
+    return fields
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def read_id(fields: Any) -> Any:

@@ -1,12 +1,17 @@
-"""The messages that a session sends to the page, as JSON heads; binary buffers follow (``wire.py``), with little-endian
-numbers. ``tools/page_protocol.py`` writes page/src/protocol.ts from this module and ``asks``, with their comments."""
+"""The messages that a session sends to the page: a JSON head and binary buffers, with little-endian numbers.
+
+``tools/page_protocol.py`` writes page/src/protocol.ts from this module and ``asks``, with their comments.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NewType
 
+import msgspec
 from msgspec import Meta, Struct
 
+HEAD_LENGTH_BYTES = 4  # of the length that begins a frame
 MAX_ID = 2**53  # the integers that JavaScript can represent
 
 Edit = NewType("Edit", dict[str, Any])  # as ``Edit.to_json`` of jumok.lens writes it
@@ -522,3 +527,61 @@ class SavedIndex(Struct):
     maps: dict[Pass, list[list[SavedMap | None]] | None]  # by site and head; a map that is not stored is null
     steps: dict[Pass, list[SavedSteps] | None]  # by site; null: not stored
     format: int = 1
+
+
+Reply = tuple[Any, tuple[bytes, ...]]  # the body of an answer, one of these structures, and its buffers
+
+
+@dataclass(frozen=True)
+class Message:
+    """A JSON head and the bytes that follow it."""
+
+    head: dict[str, Any]
+    buffers: tuple[bytes, ...] = ()
+
+    def to_frame(self) -> bytes:
+        """Return the message as one WebSocket frame: the length of the head (4 bytes, little-endian), head, buffers.
+
+        >>> Message({"answer": 1}, (b"ab",)).to_frame()
+        b'\\x0c\\x00\\x00\\x00{"answer":1}ab'
+        """
+        head = encode_json(self.head)
+        return b"".join([len(head).to_bytes(HEAD_LENGTH_BYTES, "little"), head, *self.buffers])
+
+
+def encode_json(content: Any) -> bytes:
+    """Return structures, dictionaries and lists as JSON, with null for numbers that are not finite.
+
+    >>> encode_json({"a": [1.5, float("nan")], "b": "half \\ud83d"})
+    b'{"a":[1.5,null],"b":"half ?"}'
+    """
+    try:
+        return msgspec.json.encode(content)
+    except UnicodeEncodeError:  # a label may hold a lone surrogate, which UTF-8 cannot encode
+        return msgspec.json.encode(_replace_surrogates(msgspec.to_builtins(content)))
+
+
+def _replace_surrogates(content: Any) -> Any:
+    if isinstance(content, str):
+        return content.encode("utf-8", "replace").decode()
+    if isinstance(content, dict):
+        return {name: _replace_surrogates(part) for name, part in content.items()}
+    if isinstance(content, list | tuple):
+        return [_replace_surrogates(part) for part in content]
+    return content
+
+
+def build_answer(ask_id: Any, body: Any, buffers: tuple[bytes, ...] = ()) -> Message:
+    """Return the answer to an ask; its body becomes plain JSON, which a notebook can send too."""
+    plain = msgspec.json.decode(encode_json(body))
+    return Message({"answer": ask_id, "body": plain, "buffers": [len(buffer) for buffer in buffers]}, buffers)
+
+
+def build_failure(ask_id: Any, message: str, reason: Reason) -> Message:
+    """Return the message that an ask failed, with a sentence for the user."""
+    return Message(msgspec.to_builtins(Failure(ask_id, message, reason)))
+
+
+def build_progress(ask_id: Any, done: int, total: int, stage: str) -> Message:
+    """Return the message that an ask makes progress."""
+    return Message(msgspec.to_builtins(Progress(ask_id, done, total, stage)))

@@ -31,12 +31,11 @@ from .answers.input_media import read_listening
 from .answers.python_code import write_code
 from .asks import MAX_TEXT
 from .inspection import Inspection, inspect_model, read_page_edits
-from .messages import Selection
+from .messages import Selection, encode_json
 from .model_list import list_models, simplify_reads
 from .opened_model import Pass, Progress, open_listed_model
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
 from .session import Start
-from .wire import encode_json
 
 MAX_CLASSIFIED_POSITIONS = 1024  # with more, classifying the heads of a model of 100 million parameters takes minutes
 MAX_STEP_POSITIONS = 64
@@ -122,12 +121,7 @@ def build_html(
     max_bytes: int = MAX_LONG_BYTES,
     progress: Progress | None = None,
 ) -> bytes:
-    """Return the HTML file of a run, with the kinds and effects that were measured.
-
-    Args:
-        max_bytes: The largest number of bytes, before compression, for the maps of an input whose maps do not all fit.
-        progress: An exception that it raises stops the work.
-    """
+    """Return the HTML file of a run, with the kinds and effects that were measured."""
     report = progress or (lambda done, total, stage: None)
     kinds, effects = inspection.clean.kinds, list(inspection.clean.effects.values())
     blob = Blob()

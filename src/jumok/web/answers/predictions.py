@@ -30,17 +30,11 @@ NameClass = Callable[[int], str]
 
 
 class Predictions(NamedTuple):
-    """The predictions of one forward pass.
+    """The predictions of one forward pass."""
 
-    Attributes:
-        rows: One entry for each position, as the page receives them.
-        last: The log-probabilities of the last prediction; None if it is not a distribution.
-        measured_position: Where ``last`` was predicted, counted from the end: -1 is the last position.
-    """
-
-    rows: list[Prediction]
-    last: Float[Tensor, " class"] | None
-    measured_position: int = -1
+    rows: list[Prediction]  # by position
+    last: Float[Tensor, " class"] | None  # log-probabilities of the last one; None if it is not a distribution
+    measured_position: int = -1  # where ``last`` was predicted, counted from the end
 
 
 def count_predicted_positions(length: int, vocabulary: int | None) -> int:
@@ -55,13 +49,8 @@ def describe_token_predictions(
     *,
     is_masked: bool = False,
 ) -> Predictions:
-    """Describe the predictions of tokens.
-
-    Args:
-        logits: The logits of all positions, or of the last ones.
-        tokenizer: Names tokens; None numbers them.
-        is_masked: Whether a position predicts the token that stands there, instead of the next one.
-    """
+    """Describe the predictions of tokens at the last positions; a masked model predicts the token that stands there,
+    instead of the next one. Without a tokenizer, tokens have numbers."""
     logits = logits.detach()[-MAX_POSITIONS:].float().cpu()
     first = len(tokens) - len(logits)
     actual = [*tokens[first:]] if is_masked else [*tokens[first + 1 :]]
@@ -87,13 +76,8 @@ def describe_token_predictions(
 def describe_class_predictions(
     logits: Float[Tensor, "position class"], name_class: NameClass, *, is_independent: bool, has_positions: bool
 ) -> Predictions:
-    """Describe the predictions of classes, of the whole input or of each position.
-
-    Args:
-        logits: The logits of the classes, one row for each prediction.
-        is_independent: Whether each class has a probability of its own (sigmoid) instead of all together (softmax).
-        has_positions: Whether a row belongs to a position instead of the whole input.
-    """
+    """Describe the predictions of classes, of the whole input or of each position. Independent classes have
+    probabilities of their own (sigmoid)."""
     logits = logits.detach()[-MAX_POSITIONS:].float().cpu()
     shares = logits.sigmoid() if is_independent else logits.softmax(-1)
     largest, ids = shares.topk(min(CANDIDATES, logits.shape[-1]))

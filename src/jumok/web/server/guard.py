@@ -35,15 +35,10 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True)
 class AllowedHosts:
-    """The addresses under which the page may be reached.
-
-    Attributes:
-        local: Exact values of the header Host for this server.
-        forwarded: Those that the user allowed; something between the browser and the server may add TLS to them.
-    """
+    """The addresses under which the page may be reached: exact values of the header Host."""
 
     local: frozenset[str]
-    forwarded: frozenset[str] = frozenset()
+    forwarded: frozenset[str] = frozenset()  # allowed by the user; something in between may add TLS to them
 
     @property
     def hosts(self) -> frozenset[str]:

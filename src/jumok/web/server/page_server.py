@@ -22,11 +22,10 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from jumok.errors import ArgumentError
-from jumok.web.wire import MAX_ASK_BYTES
+from jumok.web.asks import MAX_ASK_BYTES
 
-from .connection import serve_client
+from .connection import describe_limits, serve_client
 from .guard import METHODS, SESSION_PATH, AllowedHosts, Guard, list_allowed_hosts
-from .slow_clients import describe_limits
 
 if TYPE_CHECKING:
     from jumok.web.session import Session
