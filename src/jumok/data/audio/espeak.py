@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jumok.data.audio.utterance import SpokenWord, Utterance, check_speech_request, resample, seed_noise
 from jumok.errors import ArgumentError
-
-from .utterance import SpokenWord, Utterance, check_speech_request, resample, seed_noise
 
 WORDS_PER_MINUTE = 175  # espeak-ng's own speed
 VOICE_NAMES = {"en-gb": "en"}  # espeak-ng lists British English under the name "en"
