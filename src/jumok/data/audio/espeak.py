@@ -57,7 +57,6 @@ class _Recording:
     """What the library reports while it speaks.
 
     Attributes:
-        pcm: The samples as 16-bit integers.
         word_starts: The position in the text, counted from 0, and the sample of each word event.
         silences: The samples at which a pause begins, or a clause ends.
     """

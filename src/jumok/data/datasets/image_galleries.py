@@ -27,12 +27,7 @@ _MAN_AND_WOMAN_TO_PERSON = str.maketrans("\U0001f468\U0001f469", "\U0001f9d1\U00
 
 
 class LabelledImages(NamedTuple):
-    """Images of one size with a class each.
-
-    Attributes:
-        pixels: Integers from 0 to 255, [image, channel, row, column].
-        labels: Index of each image's class in `classes`.
-    """
+    """Images of one size with a class each."""
 
     pixels: UInt8[Tensor, "image channel row column"]
     labels: Int[Tensor, " image"]

@@ -39,7 +39,6 @@ class Recording:
 
     Attributes:
         text: What is said, without remarks about noises. Case and punctuation are those of the source.
-        language: The language, as a two-letter code.
     """
 
     path: Path

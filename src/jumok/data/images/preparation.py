@@ -31,7 +31,6 @@ class Preparation:
         crop: (rows, columns) of the center crop; None crops nothing.
         rescale: Factor for pixels from 0 to 255.
         mean: One number per channel (1 or 3), subtracted after rescaling.
-        std: One number per channel to divide by.
 
     >>> from PIL import Image
     >>> Preparation((32, 48)).apply(Image.new("RGB", (100, 100))).shape

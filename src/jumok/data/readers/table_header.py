@@ -95,11 +95,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the columns of a table are.
-
-    Attributes:
-        indices: The index of each requested column, from 0.
-    """
+    """Where the columns of a table are."""
 
     has_header: bool
     indices: tuple[int, ...]
