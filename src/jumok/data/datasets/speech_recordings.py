@@ -55,7 +55,7 @@ def list_recordings(name: str, download_report: Report | None = None) -> list[Re
     """
     if name not in _READERS:
         raise ArgumentError(f"there are no recordings in {name!r}; choose one of {', '.join(_READERS)}")
-    folder = require_entry_folder(name, download=download_report is not None, report=download_report)
+    folder = require_entry_folder(name, download_report)
     return sorted(_READERS[name](folder), key=lambda recording: recording.path)
 
 
