@@ -91,8 +91,8 @@ def test_both_forms_have_the_same_content(text: str, encoding: str, tmp_path: Pa
         ("TextGrid", "PitchTier", "is not a TextGrid"),
         ('"clicks"', '"clicks', "breaks off|could not convert"),
         ("intervals: size = 3", "intervals: size = 999999999999", "could not convert|breaks off|invalid literal"),
-        ("xmax = 0.25", "xmax = 1.25", "times of the intervals of 'words' do not increase"),
-        ("xmin = 1\n", "xmin = 2\n", "times of the intervals of 'words' do not increase"),
+        ("xmax = 0.25", "xmax = 1.25", "goes from 0.25 to 1.0 seconds, after one that ends at 1.25"),
+        ("xmin = 1\n", "xmin = 2\n", "interval 3 of 'words' goes from 2.0 to 1.5"),
         (
             "xmax = 1.5\n            text",
             "xmax = 1e999\n            text",
