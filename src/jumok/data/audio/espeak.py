@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jumok.data.audio.utterance import SpokenWord, Utterance, check_speech_request, resample, seed_noise
 from jumok.errors import ArgumentError
-
-from .utterance import SpokenWord, Utterance, check_speech_request, resample, seed_noise
 
 WORDS_PER_MINUTE = 175  # espeak-ng's own speed
 VOICE_NAMES = {"en-gb": "en"}  # espeak-ng lists British English under the name "en"
@@ -58,7 +57,6 @@ class _Recording:
     """What the library reports while it speaks.
 
     Attributes:
-        pcm: The samples as 16-bit integers.
         word_starts: The position in the text, counted from 0, and the sample of each word event.
         silences: The samples at which a pause begins, or a clause ends.
     """

@@ -12,9 +12,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from jumok.data.audio.utterance import SpokenWord, Utterance, check_speech_request, resample, seed_noise
 from jumok.errors import ArgumentError
-
-from .utterance import SpokenWord, Utterance, check_speech_request, resample, seed_noise
 
 VOICES = ("slt", "awb", "rms", "kal")  # a woman and three men
 FIXED_PITCH = ("rms",)  # its pitch does not follow flite's feature f0_shift
