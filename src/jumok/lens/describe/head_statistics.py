@@ -124,12 +124,12 @@ class HeadStatistics:
         profile = _DistanceProfile(count)
         moments = _Moments()
         for begin in range(0, count, step):
-            tile = read_rows(begin)
-            pattern_sums.add(tile)
-            entropy.add(tile)
-            profile.add(tile)
+            part = read_rows(begin)
+            pattern_sums.add(part)
+            entropy.add(part)
+            profile.add(part)
             if patterns.vectors is not None:
-                moments.add(tile, patterns.vectors[tile.rows] @ patterns.vectors.T)
+                moments.add(part, patterns.vectors[part.rows] @ patterns.vectors.T)
 
         scores = pattern_sums.compute_scores()
         scores["uniform"] = entropy.compute_uniformity()
@@ -188,7 +188,7 @@ def subtract_uniform(weight: Tensor, cells: Tensor, allowed: Tensor) -> tuple[Te
 
 
 class _PatternSums:
-    """Sums, over tiles, the weight on the keys of each kind."""
+    """Sums, over parts of the map, the weight on the keys of each kind."""
 
     def __init__(self, patterns: KeyPatterns) -> None:
         self.patterns = patterns
@@ -196,13 +196,13 @@ class _PatternSums:
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._row_counts: defaultdict[str, int] = defaultdict(int)
 
-    def add(self, tile: MapRows) -> None:
-        for name, cells in self.patterns.get_rows(tile.rows).items():
-            weight = (tile.weights * cells).sum(-1)
-            has_keys = (cells & tile.allowed).any(-1)
+    def add(self, part: MapRows) -> None:
+        for name, cells in self.patterns.get_rows(part.rows).items():
+            weight = (part.weights * cells).sum(-1)
+            has_keys = (cells & part.allowed).any(-1)
             self.shares[name] += float(weight.sum()) / len(self.patterns.tokens)
             if name == "syntactic":
-                weight, has_keys = subtract_uniform(weight, cells, tile.allowed)
+                weight, has_keys = subtract_uniform(weight, cells, part.allowed)
             self._sums[name] += float(weight[has_keys].sum())
             self._row_counts[name] += int(has_keys.sum())
 
@@ -215,16 +215,16 @@ class _PatternSums:
 
 
 class _EntropySums:
-    """Sums, over tiles, the entropy of the rows and its ratio to that of a uniform row."""
+    """Sums, over parts of the map, the entropy of the rows and its ratio to that of a uniform row."""
 
     def __init__(self) -> None:
         self.entropy_sum = 0.0
         self._ratio_sum = 0.0
         self._row_count = 0
 
-    def add(self, tile: MapRows) -> None:
-        entropy = torch.special.entr(tile.weights).sum(-1)
-        key_counts = tile.allowed.sum(-1)
+    def add(self, part: MapRows) -> None:
+        entropy = torch.special.entr(part.weights).sum(-1)
+        key_counts = part.allowed.sum(-1)
         has_choice = key_counts > 1
         self.entropy_sum += float(entropy.sum())
         self._ratio_sum += float((entropy / key_counts.clamp_min(2).log())[has_choice].sum())
@@ -236,7 +236,7 @@ class _EntropySums:
 
 
 class _DistanceProfile:
-    """Sums, over tiles, the weight and the number of allowed cells at each distance between query and key."""
+    """Sums, over parts of the map, the weight and the number of allowed cells at each distance of query and key."""
 
     def __init__(self, count: int) -> None:
         self.distance_sum = 0.0
@@ -244,12 +244,12 @@ class _DistanceProfile:
         self._weight_sums = torch.zeros(2 * count - 1)
         self._cell_counts = torch.zeros(2 * count - 1)
 
-    def add(self, tile: MapRows) -> None:
-        distances = _compute_distances(tile)
-        self.distance_sum += float((tile.weights * distances.abs()).sum())
+    def add(self, part: MapRows) -> None:
+        distances = _compute_distances(part)
+        self.distance_sum += float((part.weights * distances.abs()).sum())
         indices = (distances + self._count - 1).flatten()
-        self._weight_sums.index_add_(0, indices, tile.weights.flatten())
-        self._cell_counts.index_add_(0, indices, tile.allowed.float().flatten())
+        self._weight_sums.index_add_(0, indices, part.weights.flatten())
+        self._cell_counts.index_add_(0, indices, part.allowed.float().flatten())
 
     def compute_means(self) -> Tensor:
         """The mean weight at each distance from 1 - count to count - 1."""
@@ -257,15 +257,15 @@ class _DistanceProfile:
 
 
 class _Moments:
-    """Sums, over tiles, the moments from which a correlation is computed."""
+    """Sums, over parts of the map, the moments from which a correlation is computed."""
 
     def __init__(self) -> None:
         self._sums = torch.zeros(6, dtype=torch.float64)
 
-    def add(self, tile: MapRows, similarities: Tensor) -> None:
+    def add(self, part: MapRows, similarities: Tensor) -> None:
         # a token is most similar to itself: with its own cell, every head that attends to itself would be semantic
-        cells = tile.allowed & (_compute_distances(tile) != 0)
-        x, y = tile.weights[cells].double(), similarities[cells].double()
+        cells = part.allowed & (_compute_distances(part) != 0)
+        x, y = part.weights[cells].double(), similarities[cells].double()
         self._sums += torch.stack([torch.tensor(len(x)).double(), x.sum(), y.sum(), x @ x, y @ y, x @ y])
 
     def compute_correlation(self) -> float | None:
@@ -275,20 +275,20 @@ class _Moments:
         return None if variances <= 0 else float((n * xy - x * y) / variances**0.5)
 
 
-def _compute_distances(tile: MapRows) -> Tensor:
+def _compute_distances(part: MapRows) -> Tensor:
     """Return the distance from each key to its query, ``[row, key]``; negative for later keys."""
-    return tile.rows[:, None] - torch.arange(tile.weights.shape[1])
+    return part.rows[:, None] - torch.arange(part.weights.shape[1])
 
 
-def _score_positional(tiles: Iterable[MapRows], profile: Tensor) -> float | None:
+def _score_positional(parts: Iterable[MapRows], profile: Tensor) -> float | None:
     """Compute how well the mean profile over distances predicts the rows."""
     count = (len(profile) + 1) // 2
     similarity_sum, row_count = 0.0, 0
-    for tile in tiles:
-        expected = profile[_compute_distances(tile) + count - 1] * tile.allowed
+    for part in parts:
+        expected = profile[_compute_distances(part) + count - 1] * part.allowed
         expected = expected / expected.sum(-1, keepdim=True).clamp_min(1e-12)
-        has_choice = tile.allowed.sum(-1) > 1
-        similarity = 1 - (tile.weights - expected).abs().sum(-1) / 2
+        has_choice = part.allowed.sum(-1) > 1
+        similarity = 1 - (part.weights - expected).abs().sum(-1) / 2
         similarity_sum += float(similarity[has_choice].sum())
         row_count += int(has_choice.sum())
     return similarity_sum / row_count if row_count else None
