@@ -14,9 +14,9 @@ import type { Asks, Edit, Hello, Language, Pass, Progress, Shown, State } from "
 import { RunState } from "./run";
 import { checkSelection, SelectionState } from "./selection";
 import { AskError, type Client, type Reply } from "./wire/client";
-import { chooseLanguage, WORDS } from "./words";
+import { chooseLanguage, type Words, WORDS } from "./words";
 
-export type View = "map" | "lines" | "computation" | "effect" | "image" | "generation";
+export type View = keyof Words["views"];
 /** What the centre shows of the passes; "all" puts clean, edited and their difference side by side. */
 export type ShownMaps = Shown | "all";
 export type HeadOrder = "model" | "kind" | "entropy" | "effect" | "similar";

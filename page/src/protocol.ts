@@ -14,6 +14,7 @@ export type Sequence = "source" | "target";
 export type Language = "en" | "ko";
 export type Reads = "text" | "image" | "audio" | "numbers";
 export type Over = "heads" | "edges";
+export type Predicts = "next token" | "masked token" | "class" | "number" | "vector";
 export type StepName = "query" | "key" | "product" | "scale" | "bias" | "mask" | "softmax" | "value" | "sum";
 export type Reason = "busy" | "cancelled" | "outdated" | "invalid" | "internal"; // why an ask failed
 export type AskId = number | string;
@@ -133,7 +134,7 @@ export interface ShownModel {
   heads: number; // in all sites together
   is_editable: boolean;
   reason: string; // why it is not editable
-  predicts: "next token" | "masked token" | "class" | "number" | "vector";
+  predicts: Predicts;
   has_tokenizer: boolean; // whether another text can be typed
 }
 

@@ -1,8 +1,10 @@
 /** The whole view: header, text, heads on the left, one head in the centre, token and edits on the right. */
 
+import type { ComponentChild } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { useApp, type View } from "../app";
 import { exportPng, exportSvg } from "../export";
+import type { Run } from "../protocol";
 import { AnswerView } from "../answer/answer_view";
 import { PassageStrip } from "../answer/passage_strip";
 import { Computation } from "./computation";
@@ -52,7 +54,7 @@ export function Frame() {
 
 /** The input with its predictions, and the attention of the model. */
 function Attention() {
-  const app = useApp();
+  const { Content } = VIEWS[useApp().view.value] ?? VIEWS.map; // a link may name another view
   return (
     <>
       <PassageStrip />
@@ -62,7 +64,7 @@ function Attention() {
         <HeadGrid />
         <main class="jk-centre jk-panel">
           <ViewTabs />
-          <CurrentView view={app.view.value} />
+          <Content />
         </main>
         <aside class="jk-side">
           <TokenPanel />
@@ -73,22 +75,21 @@ function Attention() {
   );
 }
 
-function CurrentView({ view }: { view: View }) {
-  if (view === "lines") return <LinesView />;
-  if (view === "computation") return <Computation />;
-  if (view === "effect") return <EffectView />;
-  if (view === "image") return <ImageView />;
-  if (view === "generation") return <GenerationView />;
-  return <MapView />;
-}
+/** The views of the centre, in the order of their tabs; some fit only some runs. */
+const VIEWS: Record<View, { Content: () => ComponentChild; fits?: (run: Run) => boolean }> = {
+  image: { Content: ImageView, fits: (run) => run.image !== null },
+  map: { Content: MapView },
+  lines: { Content: LinesView },
+  computation: { Content: Computation },
+  effect: { Content: EffectView },
+  generation: { Content: GenerationView, fits: (run) => run.model.predicts === "next token" },
+};
 
 function ViewTabs() {
   const app = useApp();
   const words = app.words.value;
   const run = app.run.current.value;
-  const views: View[] = ["map", "lines", "computation", "effect"];
-  if (run?.model.predicts === "next token") views.push("generation");
-  if (run?.image) views.unshift("image");
+  const views = (Object.keys(VIEWS) as View[]).filter((view) => !VIEWS[view].fits || (run && VIEWS[view].fits(run)));
   const move = (event: KeyboardEvent) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (!step) return;

@@ -216,10 +216,13 @@ class SaveAsk(RunPartAsk):
     language: Language | None = None
 
 
-INSTANT_ASKS = (HelloAsk, SelectAsk, CancelAsk)
-MAP_ASKS = (ThumbnailsAsk, TilesAsk, ValuesAsk, LineAsk, TokenAsk, StepsAsk, CodeAsk, AudioAsk, ListeningAsk)
 QUESTION_ASKS = (QuestionAsk, EvidenceAsk, CutAsk)  # about the files of a folder
-ASKS = (*INSTANT_ASKS, *MAP_ASKS, RunAsk, EffectAsk, KindsAsk, SaveAsk, *QUESTION_ASKS)
+ASKS = (
+    *(HelloAsk, SelectAsk, CancelAsk, RunAsk),
+    *(ThumbnailsAsk, TilesAsk, ValuesAsk, LineAsk, TokenAsk, StepsAsk, CodeAsk, AudioAsk, ListeningAsk),
+    *(EffectAsk, KindsAsk, SaveAsk),
+    *QUESTION_ASKS,
+)
 AnyAsk: Any = reduce(or_, ASKS)
 
 # the words of msgspec for types of JSON

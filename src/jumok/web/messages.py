@@ -21,6 +21,7 @@ Sequence = Literal["source", "target"]
 Language = Literal["en", "ko"]
 Reads = Literal["text", "image", "audio", "numbers"]
 Over = Literal["heads", "edges"]
+Predicts = Literal["next token", "masked token", "class", "number", "vector"]
 StepName = Literal["query", "key", "product", "scale", "bias", "mask", "softmax", "value", "sum"]
 Reason = Literal["busy", "cancelled", "outdated", "invalid", "internal"]  # why an ask failed
 
@@ -136,7 +137,7 @@ class ShownModel(Struct):
     heads: int  # in all sites together
     is_editable: bool
     reason: str  # why it is not editable
-    predicts: Literal["next token", "masked token", "class", "number", "vector"]
+    predicts: Predicts
     has_tokenizer: bool  # whether another text can be typed
 
 

@@ -31,9 +31,9 @@ from jumok.tasks.transformers_image import locate_patches
 from jumok.tasks.transformers_input import prepare_transformers_input, prepare_transformers_text
 
 from .answers import predictions
-from .answers.predictions import Kind, Predictions
+from .answers.predictions import Predictions
 from .answers.site_maps import SiteMap, build_site_maps
-from .messages import Effects, Kinds
+from .messages import Effects, Kinds, Predicts
 from .model_list import ListedModel
 
 MAX_PREPARED = 4  # prepared inputs of a model that are kept; a model that answers generates its answer for each
@@ -54,7 +54,7 @@ class Pass:
     capture: Capture
     maps: list[SiteMap]
     predictions: Predictions
-    kind: Kind
+    kind: Predicts
     kinds: Kinds | None = None
     effects: dict[str, Effects] = field(default_factory=dict)  # of "heads" or "edges"
 
@@ -240,24 +240,26 @@ class _TapWatcher(Listener):
         return tapped
 
 
-def _describe_predictions(opened: OpenedModel, labelled: LabelledInput, capture: Capture) -> tuple[Kind, Predictions]:
+def _describe_predictions(
+    opened: OpenedModel, labelled: LabelledInput, capture: Capture
+) -> tuple[Predicts, Predictions]:
     """Return what kind of prediction a model makes, and its predictions."""
     model, loaded = opened.model, opened.loaded
     try:
         answer = extract_answer(capture.output)
     except ArgumentError:  # such as the spans of a model that answers questions
-        return predictions.VECTOR, Predictions([], None)
+        return "vector", Predictions([], None)
     task = model.task if isinstance(model, Model) else ""
     kind = predictions.choose_kind(answer, task, type(model).__name__)
-    if kind in (predictions.NEXT_TOKEN, predictions.MASKED_TOKEN):
+    if kind in ("next token", "masked token"):
         tokens = labelled.inputs[1][0].tolist() if labelled.target else labelled.tokens
-        is_masked = kind == predictions.MASKED_TOKEN
+        is_masked = kind == "masked token"
         if len(tokens) < answer.tensor.shape[1]:  # a model that reads more positions than the text has tokens
-            return predictions.VECTOR, Predictions([], None)
+            return "vector", Predictions([], None)
         return kind, predictions.describe_token_predictions(
             answer.tensor[0], tokens, loaded.tokenizer, is_masked=is_masked
         )
-    if kind == predictions.CLASS:
+    if kind == "class":
         has_positions = answer.tensor.dim() == 3
         return kind, predictions.describe_class_predictions(
             answer.tensor[0] if has_positions else answer.tensor[:1],
@@ -265,7 +267,7 @@ def _describe_predictions(opened: OpenedModel, labelled: LabelledInput, capture:
             is_independent=isinstance(model, Model) and model.independent_classes,
             has_positions=has_positions,
         )
-    if kind == predictions.NUMBER:
+    if kind == "number":
         return kind, predictions.describe_number_predictions(answer.tensor[0])
     return kind, Predictions([], None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import html
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -286,7 +287,7 @@ def _assemble(index: messages.SavedIndex, blob: Blob, title: str) -> bytes:
     compressed = gzip.compress(blob.join(), 6, mtime=0)
     page = PAGE.format(
         policy=policy,
-        title=f"Jumok: {_escape_html(title)}",
+        title=f"Jumok: {html.escape(title, quote=False)}",
         style=style,
         # inside a script element, "<" could begin its end or a comment
         index=encode_json(index).decode().replace("<", "\\u003c"),
@@ -299,10 +300,6 @@ def _assemble(index: messages.SavedIndex, blob: Blob, title: str) -> bytes:
 def _escape_script(script: str) -> str:
     """Return a script that does not end, or begin a comment, inside its element."""
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _escape_html(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _hash(content: str) -> str:

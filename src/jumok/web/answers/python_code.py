@@ -164,10 +164,10 @@ def _write_predictions(inspection: Inspection) -> str:
     lines = [f"for name, capture in {passes}.items():"]
     if not inspection.clean.predictions.rows:
         return ""
-    if kind == predictions.NUMBER:
+    if kind == "number":
         lines.append("    print(name, capture.output)")
         return "\n".join(lines)
-    if kind == predictions.CLASS:
+    if kind == "class":
         squash = "sigmoid()" if getattr(inspection.opened.model, "independent_classes", False) else "softmax(-1)"
         lines.append(f"    probabilities = capture.logits[0].{squash}")
         lines.append("    print(name, probabilities.topk(min(5, probabilities.shape[-1])))")
