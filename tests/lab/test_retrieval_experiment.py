@@ -12,8 +12,15 @@ import torch
 from jumok.attention import mask
 from jumok.errors import ArgumentError
 from jumok.lab.experiments import passage_task
-from jumok.lab.experiments.passage_reader import ATTENTIONS, PassageReader
-from jumok.lab.experiments.passage_reading import TESTED, WAYS, WayQuality, measure_reading, train_reader
+from jumok.lab.experiments.passage_reader import (
+    ATTENTIONS,
+    TESTED,
+    WAYS,
+    PassageReader,
+    WayQuality,
+    measure_reading,
+    train_reader,
+)
 from jumok.lab.experiments.passage_task import (
     ASK,
     NAMES,

@@ -12,10 +12,10 @@ from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.cost.cost_report import format_bytes
 from jumok.lab.cost.measurements import FITTED
-from jumok.lab.result import Cell, Progress, Result, Table, count_steps
+from jumok.lab.result import Cell, Progress, Result, Table, count_steps, format_range
 
-from .passage_reader import ATTENTIONS
-from .passage_reading import (
+from .passage_reader import (
+    ATTENTIONS,
     FOUND,
     MEASURED_SIZES,
     TESTED,
@@ -136,16 +136,7 @@ def _build_time_table(lengths: Sequence[int], costs: Sequence[WayCost], search: 
         (TEXTS("rows.search"), *(f"{time:,.2f}" for time in search.question_milliseconds), ""),
         (TEXTS("rows.index"), *(f"{time:,.1f}" for time in search.index_milliseconds), ""),
     ]
-    sizes = MEASURED_SIZES
-    title = TEXTS(
-        "titles.times",
-        passage=sizes.passage,
-        layers=sizes.layers,
-        width=sizes.width,
-        heads=sizes.heads,
-        window=sizes.window,
-        fitted=FITTED,
-    )
+    title = TEXTS("titles.times", **vars(MEASURED_SIZES), fitted=FITTED)
     return Table([*_name_lengths(lengths), TEXTS("columns.exponent")], rows, title)
 
 
@@ -172,7 +163,7 @@ def _build_quality_table(
     for row in quality:
         ends = [scores[TESTED.index(most)] for scores in row.right]
         cells = [f"{row.average(count):.0%}" for count in passages]
-        rows.append((NAMES[row.way], *cells, f"{min(ends):.0%} - {max(ends):.0%}"))
+        rows.append((NAMES[row.way], *cells, format_range(ends)))
     rows.append((TEXTS("rows.recall"), *(f"{share:.0%}" for share in recall), ""))
     title = TEXTS(
         "titles.quality",
