@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jumok.data.audio.audio_files import is_audio_path
-from jumok.data.datasets.text_corpora import Report, require_entry_folder
-from jumok.errors import ArgumentError, DataError
+from jumok.data.datasets.text_corpora import require_entry_folder
+from jumok.errors import ArgumentError, DataError, Report
 from jumok.files import read_limited
 
 # by the start of the file's name; all others are English

@@ -74,7 +74,6 @@ class TransformersTokenizer:
     """Calls a tokenizer of transformers with the methods of ``TextTokenizer``."""
 
     def __init__(self, tokenizer: Any) -> None:
-        """Wrap a tokenizer."""
         self._inner = tokenizer
         # ByT5 and similar tokenizers have no vocabulary file: each byte is written as the character of its number
         self._has_byte_tokens = getattr(tokenizer, "_utf_vocab_size", None) == BYTE_COUNT
