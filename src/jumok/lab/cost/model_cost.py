@@ -142,8 +142,8 @@ def compute_cost(config: Config, tokens: int | None = None, batch: int = 1) -> t
         assert inputs.tokens is not None
         layers = config.layers if config.windowed is None else len(config.windowed)
         skipped = max(0, inputs.tokens - config.window) * layers
-        whole = operations["scores and mixture"]
-        operations["scores and mixture"] -= whole * skipped // (config.layers * inputs.tokens)
+        full_count = operations["scores and mixture"]
+        operations["scores and mixture"] -= full_count * skipped // (config.layers * inputs.tokens)
     head_weights, weights = _measure_weights(model, inputs)
     cache = _measure_cache(model, inputs)
     notes = _list_notes(model, mixing, weights is None, cache is None)

@@ -124,7 +124,7 @@ def _build_memory_table(numbers: Retrieval) -> Table:
     weights = [4 * MEASURED_SIZES.heads * length**2 for length in numbers.lengths]
     sizes: list[tuple[Text, Sequence[int]]] = [(NAMES[cost.way], cost.peak_bytes) for cost in numbers.costs]
     sizes += [(TEXTS("rows.index_size"), numbers.search.index_bytes), (TEXTS("rows.weights"), weights)]
-    rows = [(name, *map(format_bytes, row)) for name, row in sizes]
+    rows: list[Sequence[Cell]] = [(name, *map(format_bytes, row)) for name, row in sizes]
     return Table(_name_lengths(numbers.lengths), rows, TEXTS("titles.memory"))
 
 
