@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,6 +16,8 @@ import click
 from jumok.errors import get_reader_language
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from jumok.lab.bilingual_text import Text
 
 
@@ -47,7 +52,16 @@ class Output:
             indent: Spaces before each line.
         """
         table = format_table(columns, rows, headings)
-        click.echo(textwrap.indent(table, " " * indent))
+        if table:
+            click.echo(textwrap.indent(table, " " * indent))
+
+    def print_heat_map(self, weights: ArrayLike, queries: list[str], keys: list[str], title: str = "") -> None:
+        """Print a heat map of ``weights`` [query, key]: in a terminal with colours and as wide as it."""
+        from jumok.draw import render_terminal_heat_map
+
+        is_terminal = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        width = shutil.get_terminal_size().columns if is_terminal else None
+        click.echo(render_terminal_heat_map(weights, queries, keys, title=title, color=is_terminal, width=width))
 
     def print_written(self, paths: Iterable[str | Path]) -> None:
         """Print which files were written."""

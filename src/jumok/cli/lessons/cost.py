@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jumok.cli.command import Command, json_option, language_option, select_language, show_progress
-from jumok.cli.picture_options import add_picture_options, check_picture_paths
+from jumok.cli.command import (
+    Command,
+    add_picture_options,
+    check_picture_paths,
+    json_option,
+    language_option,
+    select_language,
+    show_progress,
+)
 
 from .result_output import print_outcome
 

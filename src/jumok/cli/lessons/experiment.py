@@ -7,9 +7,16 @@ from pathlib import Path
 
 import click
 
-from jumok.cli.command import Command, json_option, language_option, select_language, show_progress
+from jumok.cli.command import (
+    Command,
+    add_picture_options,
+    check_picture_paths,
+    json_option,
+    language_option,
+    select_language,
+    show_progress,
+)
 from jumok.cli.page_hint import EXAMPLE, EXPERIMENT_HINTS, print_page_hint
-from jumok.cli.picture_options import add_picture_options, check_picture_paths
 from jumok.lab.experiments import EXPERIMENTS, run_experiment
 
 from .result_output import print_outcome

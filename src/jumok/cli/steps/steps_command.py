@@ -10,11 +10,18 @@ import click
 
 from jumok import defaults
 
-from ..arguments import load_and_prepare, parse_layer
-from ..command import Command, collect_given_options, json_option, language_option, select_language, show_status
-from ..input_summary import explain_failures
+from ..arguments import explain_failures, load_and_prepare, parse_layer
+from ..command import (
+    Command,
+    add_picture_options,
+    check_picture_paths,
+    collect_given_options,
+    json_option,
+    language_option,
+    select_language,
+    show_status,
+)
 from ..page_hint import EXAMPLE, STEPS, TRAINED_STEPS, print_page_hint
-from ..picture_options import add_picture_options, check_picture_paths
 
 if TYPE_CHECKING:
     from jumok.lab.formula_steps import Example
