@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .command import Command, json_option, list_given_options, show_status
+from .command_output import CommandOutput
 from .index import show_stages
-from .output import Output
 from .page_options import (
     PageOptions,
     add_server_options,
@@ -113,7 +113,7 @@ def ask(
 
     if not search_only:
         resolve_model_path(reader)  # a missing model is named before the files are indexed
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     settings = AskSettings(passages=passages, limit=limit, method=method, why=why)
     with _open_index(folder, method, quiet=as_json) as index:
         if not is_open:
@@ -126,7 +126,7 @@ def ask(
             settings = replace(settings, passages=PAGE_PASSAGES)
         answers = FolderQuestions(index, str(folder), questions[0] if questions else "", settings)
         page = PageOptions(is_open, html=None, **server_options)
-        serve_session(page, Session(Start(reader, questions=answers)), Output(language=None))
+        serve_session(page, Session(Start(reader, questions=answers)), CommandOutput(language=None))
 
 
 def _print_answers(
@@ -135,7 +135,7 @@ def _print_answers(
     questions: tuple[str, ...],
     reader: str | None,
     settings: AskSettings,
-    output: Output,
+    output: CommandOutput,
 ) -> None:
     """Answer the questions one after the other; without a reader, only search."""
     from jumok import load
@@ -188,7 +188,7 @@ def _list_questions(questions: tuple[str, ...]) -> Iterator[str]:
             yield line.strip()
 
 
-def _print_answer(answer: Answer, folder: Path, output: Output) -> None:
+def _print_answer(answer: Answer, folder: Path, output: CommandOutput) -> None:
     """Print an answer, its verdict, and the passages."""
     if answer.note is not None:
         click.echo(f"note: {answer.note}", err=True)
@@ -237,7 +237,7 @@ def _describe_ratio(change: float) -> str:
     return f"{ratio:,.0f} times less probable" if ratio < LARGEST_RATIO else "more than a million times less probable"
 
 
-def _print_passages(passages: tuple[CutPassage, ...], folder: Path, output: Output) -> None:
+def _print_passages(passages: tuple[CutPassage, ...], folder: Path, output: CommandOutput) -> None:
     """Print where each passage is, with the beginning of its text."""
     if not passages:
         output.print("no passage was found")
@@ -252,7 +252,7 @@ def _describe_scores(passage: CutPassage) -> str:
     return ", ".join(f"{name} {score:.2f}" for name, score in scores.items() if score is not None)
 
 
-def _print_table(passages: tuple[CutPassage, ...], folder: Path, output: Output) -> None:
+def _print_table(passages: tuple[CutPassage, ...], folder: Path, output: CommandOutput) -> None:
     """Print a table of the passages: the attention on each, and the change when it is cut."""
     columns = {
         "passage": [str(folder / passage.hit.passage.location) for passage in passages],

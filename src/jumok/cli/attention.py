@@ -11,7 +11,7 @@ import click
 from jumok import defaults
 
 from .command import Command, add_picture_options, add_shading_options, check_picture_paths, json_option
-from .output import Output
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.lab.sentence_attention import SentenceAttention
@@ -93,7 +93,7 @@ def attend(
         raise ArgumentError(f"there is no head {head}; this attention has heads 0 to {heads - 1}, and -1 is the last")
     index = None if head is None else head % heads
     figures = [_draw_figure(sentence, index, path, scale=scale, skip_first=skip_first) for path in paths]
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     if as_json:
         row = {field.name: getattr(sentence, field.name) for field in fields(sentence)}
         output.print_json({**row, "weights": sentence.weights.tolist(), "pictures": figures})
@@ -145,7 +145,7 @@ def mask(
         if queries is None and keys is None and parsed.drawing_size > size:
             caption = f"the first {size} of {parsed.drawing_size:,} positions"
         figures = [str(save_mask(path, cells, title=repr(parsed), caption=caption)) for path in paths]
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     if as_json:
         allowed = evaluate_cells(parsed, queries, keys)
         output.print_json({"mask": repr(parsed), "allowed": allowed, "pictures": figures})
@@ -168,7 +168,7 @@ def _draw_figure(
     return str(figure)
 
 
-def _print_sentence(sentence: SentenceAttention, head: int, output: Output) -> None:
+def _print_sentence(sentence: SentenceAttention, head: int, output: CommandOutput) -> None:
     is_cross = sentence.source != sentence.tokens
     arrow = f"  ->  {' '.join(sentence.source)}" if is_cross else ""
     output.print(f"\n{' '.join(sentence.tokens)}{arrow}")

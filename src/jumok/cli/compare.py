@@ -15,7 +15,7 @@ from .command import (
     json_option,
     language_option,
 )
-from .output import Output
+from .command_output import CommandOutput
 
 
 @click.command(
@@ -56,7 +56,7 @@ def compare(
     from jumok.recipes.compare_runs import compare_runs
     from jumok.recipes.report import format_table_row
 
-    output = Output(as_json, language)
+    output = CommandOutput(as_json, language)
     paths = check_picture_paths(png, svg)
     if text is None and (paths or layer is not None or head is not None):
         raise click.UsageError("attention maps need an input that every run reads; give it with --text")

@@ -10,7 +10,7 @@ import click
 from jumok.files import LossyStream
 
 from .command import Group, json_option
-from .output import Output
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.data.catalogue import Entry
@@ -69,7 +69,7 @@ def list_entries(in_korean: bool, as_json: bool) -> None:
     """List the entries: name, kind, size of the download, whether it is cached, and a description."""
     from jumok.data import catalogue
 
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     if as_json:
         output.print_json([_to_json(entry) for entry in catalogue.list_entries()])
         return
@@ -96,7 +96,7 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
     """Download each NAME that is not cached yet, verify it, and print its folder. A cached entry needs no network."""
     from jumok.data import catalogue
 
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     entries = [catalogue.find_entry(name) for name in dict.fromkeys(names)]  # check all names before any download
     missing = [entry for entry in entries if catalogue.locate_entry(entry.name) is None]
     for entry in missing:
@@ -129,7 +129,7 @@ def locate(name: str, as_json: bool) -> None:
     from jumok.data import catalogue
     from jumok.errors import ArgumentError
 
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     path = catalogue.locate_entry(name)
     if as_json:
         output.print_json(_to_json(catalogue.find_entry(name)))
@@ -153,7 +153,7 @@ def verify(name: str, as_json: bool) -> None:
     from jumok.data import catalogue
     from jumok.errors import ArgumentError
 
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     damage = catalogue.find_damage(name)
     if as_json:
         output.print_json({**_to_json(catalogue.find_entry(name)), "damage": damage})
@@ -181,7 +181,7 @@ def remove(name: str, as_json: bool) -> None:
     """Remove NAME from the cache."""
     from jumok.data import catalogue
 
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     removed = catalogue.remove_entry(name)
     if as_json:
         output.print_json({**_to_json(catalogue.find_entry(name)), "removed": removed})

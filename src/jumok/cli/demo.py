@@ -11,7 +11,7 @@ import click
 from jumok.lab.bilingual_text import Texts
 
 from .command import Command, json_option, language_option
-from .output import Output
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from .demo_steps import CrossAttention, TrainedLine
@@ -51,7 +51,7 @@ def demo(out: Path, language: str | None, quick: bool, as_json: bool) -> None:
     """Translate between Korean and English with the model that comes with the package, show where it looks, train a
     small GPT for about a minute, and show which of its heads matters. Nothing is downloaded."""
     out.mkdir(parents=True, exist_ok=True)
-    output = Output(as_json, language)
+    output = CommandOutput(as_json, language)
 
     from jumok.checkpoint import load
     from jumok.tasks import run
@@ -88,13 +88,13 @@ def demo(out: Path, language: str | None, quick: bool, as_json: bool) -> None:
     output.print(f"  jumok train text --data {shlex.quote(str(text))} --steps 5000")
 
 
-def _print_attention(attention: CrossAttention, output: Output) -> None:
+def _print_attention(attention: CrossAttention, output: CommandOutput) -> None:
     output.print(TEXTS("attention"))
     output.print_heat_map(attention.weights, attention.written, attention.read)
     output.print(TEXTS("attention_map", heads=attention.heads, site=attention.site))
 
 
-def _print_gpt(gpt: TrainedLine, output: Output) -> None:
+def _print_gpt(gpt: TrainedLine, output: CommandOutput) -> None:
     strongest = gpt.effects[0]
     head = {"layer": strongest.layer, "head": strongest.head}
     output.print(TEXTS("trained", parameters=gpt.parameters, loss=gpt.loss))

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from .command import Command, json_option
-from .output import Output
+from .command_output import CommandOutput
 
 REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?:>=(?P<minimum>[\d.]+))?[^;]*(?:;.*extra == [\"'](?P<extra>[\w-]+)[\"'])?"
@@ -56,7 +56,7 @@ BUSY = 0.5  # threads that ran or waited for each CPU, in the mean
 def doctor(as_json: bool) -> None:
     """Print the versions, threads, device, cache folders and extras of this installation, what is missing, and how to
     install it. Nothing is downloaded. Exits with code 2 if a required package is missing."""
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     diagnosis = diagnose()
     if as_json:
         output.print_json(diagnosis.to_json())
@@ -168,7 +168,7 @@ class Diagnosis:
         ]
         return fields
 
-    def print(self, output: Output) -> None:
+    def print(self, output: CommandOutput) -> None:
         """Print the versions and the threads, the caches, the extras, and the problems."""
         from jumok.data.catalogue import format_megabytes
 

@@ -26,8 +26,8 @@ from .command import (
     json_option,
     show_progress,
 )
+from .command_output import CommandOutput
 from .effect_report import effects_to_json, print_edges, print_heads
-from .output import Output
 from .page_hint import EFFECT, print_page_hint
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def effect(
 
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
     metric = _build_metric(labelled, kind, metric_options)
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     with show_progress("cutting", as_json) as report, explain_failures(loaded.model):
         effects = measure(
             loaded,

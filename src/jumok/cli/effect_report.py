@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .output import Output
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
@@ -37,7 +37,7 @@ def _row_to_json(effects: Effects, row: Effect, labelled: LabelledInput) -> dict
     return fields
 
 
-def print_heads(effects: Effects, count: int, labelled: LabelledInput, output: Output) -> None:
+def print_heads(effects: Effects, count: int, labelled: LabelledInput, output: CommandOutput) -> None:
     """Print the heads with the largest effects."""
     heads = effects.top(count)
     rows = [
@@ -51,7 +51,7 @@ def print_heads(effects: Effects, count: int, labelled: LabelledInput, output: O
         output.print(f"these are the {len(heads)} largest of {len(effects)} heads; --rows prints more")
 
 
-def print_edges(effects: Effects, count: int, labelled: LabelledInput, output: Output) -> None:
+def print_edges(effects: Effects, count: int, labelled: LabelledInput, output: CommandOutput) -> None:
     """Print the edges with the largest effects, and how weights and effects are related."""
     rows = [
         [
@@ -68,7 +68,7 @@ def print_edges(effects: Effects, count: int, labelled: LabelledInput, output: O
     _print_agreement(effects, labelled, output)
 
 
-def _print_agreement(effects: Effects, labelled: LabelledInput, output: Output) -> None:
+def _print_agreement(effects: Effects, labelled: LabelledInput, output: CommandOutput) -> None:
     """Print how well the gradient estimate and the weight predict the effect."""
     comparison = effects.weight_and_effect
     if comparison.edges < 3:

@@ -14,7 +14,7 @@ from jumok.defaults import INDEXED_FILES
 from jumok.errors import Progress, StageProgress
 
 from .command import Command, exit_with_message, json_option, show_progress
-from .output import Output
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.retrieval.store import IndexStatus
@@ -68,7 +68,7 @@ def index(
     The index is stored in the cache (JUMOK_CACHE, or ~/.cache/jumok), never in FOLDER. The next time only files that
     have changed are read again. Vectors are computed with the embedding model minilm (jumok data get minilm).
     """
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     if sum((status, remove, rebuild, list_all)) > 1:
         raise click.UsageError("choose one of --status, --remove, --rebuild and --list")
     if verify and not status:
@@ -86,7 +86,7 @@ def index(
     return _build(folder, rebuild, None if no_vectors else "minilm", max_files, output)
 
 
-def _build(folder: str, rebuild: bool, embedder: str | None, max_files: int, output: Output) -> None:
+def _build(folder: str, rebuild: bool, embedder: str | None, max_files: int, output: CommandOutput) -> None:
     from jumok.errors import CheckpointError
     from jumok.retrieval.store import open_index
 
@@ -120,7 +120,7 @@ def _describe_action(status: IndexStatus) -> str:
     return f"updated {status.folder}: {changes} ({rate})"
 
 
-def _print_contents(status: IndexStatus, embedder: str | None, output: Output) -> None:
+def _print_contents(status: IndexStatus, embedder: str | None, output: CommandOutput) -> None:
     from jumok.data.catalogue import format_megabytes
     from jumok.retrieval.store import measure_folder
 
@@ -143,7 +143,7 @@ def _print_contents(status: IndexStatus, embedder: str | None, output: Output) -
     output.print(f"index:    {location} ({format_megabytes(measure_folder(location))})")
 
 
-def _print_status(folder: str, verify: bool, max_files: int, output: Output) -> None:
+def _print_status(folder: str, verify: bool, max_files: int, output: CommandOutput) -> None:
     from jumok.errors import ArgumentError
     from jumok.retrieval.store import inspect_index
 
@@ -160,7 +160,7 @@ def _print_status(folder: str, verify: bool, max_files: int, output: Output) -> 
             output.print("verified: the SHA-256 of every file of the index is as it was written")
 
 
-def _remove(folder: str, output: Output) -> None:
+def _remove(folder: str, output: CommandOutput) -> None:
     from jumok.retrieval.store import remove_index
 
     removed = remove_index(folder, output.warn)
@@ -170,7 +170,7 @@ def _remove(folder: str, output: Output) -> None:
         output.print(f"removed the index of {folder}" if removed else f"{folder} is not indexed")
 
 
-def _print_list(output: Output) -> None:
+def _print_list(output: CommandOutput) -> None:
     from jumok.data.catalogue import format_megabytes
     from jumok.retrieval.store import list_indexes
 

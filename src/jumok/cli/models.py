@@ -9,7 +9,7 @@ import click
 from jumok import defaults
 
 from .command import Command, json_option, show_status
-from .output import Output
+from .command_output import CommandOutput
 
 
 @click.command(
@@ -30,7 +30,7 @@ def models(names: tuple[str, ...], as_json: bool) -> None:
     how far it is supported. "own family": all commands and edits. "editable": a model of transformers whose attention
     the lens shows and edits. "maps only": the lens shows its attention. "refused": it is not opened, and why. A model
     of transformers is opened, and reads a short text or a blank image."""
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     if names:
         _print_support_levels(names, output)
         return
@@ -44,7 +44,7 @@ def models(names: tuple[str, ...], as_json: bool) -> None:
     output.print_table("lrl", cells)
 
 
-def _print_support_levels(names: tuple[str, ...], output: Output) -> None:
+def _print_support_levels(names: tuple[str, ...], output: CommandOutput) -> None:
     from jumok.checkpoint.resolve import resolve_model_path
     from jumok.checkpoint.transformers_folder import open_model
     from jumok.errors import JumokError
@@ -102,7 +102,7 @@ def export(model: str, folder: str, file_format: str, as_json: bool) -> None:
     restrictions = list_restrictions(loaded.model, file_format)
     architectures = read_json(target, "config.json").get("architectures")
     architecture = architectures[0] if isinstance(architectures, list) else None
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     if as_json:
         row = {
             "folder": folder,

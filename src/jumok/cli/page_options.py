@@ -16,7 +16,7 @@ from jumok.lab.bilingual_text import Text
 
 from .arguments import parse_layer, read_page_input
 from .command import list_given_options, show_progress
-from .output import Output
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.web.session import Session
@@ -147,7 +147,7 @@ def open_page(page: PageOptions, options: LookOptions) -> None:
     from jumok.web.session import Session, Start
 
     session = Session(Start(model, text, language=options.language, begin=options.begin or 0.0))
-    serve_session(page, session, Output(language=options.language))
+    serve_session(page, session, CommandOutput(language=options.language))
 
 
 def write_page(path: Path, options: LookOptions) -> None:
@@ -167,10 +167,10 @@ def write_page(path: Path, options: LookOptions) -> None:
         start = Start(model, text, language=options.language, begin=options.begin or 0.0)
         layer = None if options.layer is None else parse_layer(options.layer)
         written = save_html(path, start, layer=layer, head=options.head, progress=report)
-    Output().print_written([written])
+    CommandOutput().print_written([written])
 
 
-def serve_session(page: PageOptions, session: Session, output: Output) -> None:
+def serve_session(page: PageOptions, session: Session, output: CommandOutput) -> None:
     """Start the server, print the address, open the browser, and answer until Ctrl-C.
 
     Args:
@@ -190,7 +190,7 @@ def serve_session(page: PageOptions, session: Session, output: Output) -> None:
         server.run()
 
 
-def _start_browser(address: str, output: Output) -> None:
+def _start_browser(address: str, output: CommandOutput) -> None:
     from jumok.web.server.open_browser import open_browser
 
     if not open_browser(address):

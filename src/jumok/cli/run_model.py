@@ -11,7 +11,7 @@ from jumok import defaults
 
 from .arguments import read_arguments, read_if_text_file
 from .command import Command, collect_given_options, json_option, show_progress
-from .output import Output
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
@@ -98,7 +98,7 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
     from jumok.checkpoint import load
     from jumok.tasks import parse_settings, read_input, run_task, stream_answer
 
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     loaded = load(model)
     reads, task = loaded.model.reads, loaded.model.task
     chosen_options = collect_given_options(context, *options)
@@ -141,7 +141,7 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
             _print_answer(task, answer, output)
 
 
-def _print_answer(task: str, answer: list[Any], output: Output) -> None:
+def _print_answer(task: str, answer: list[Any], output: CommandOutput) -> None:
     if task == "fill":
         for number, candidates in enumerate(answer, start=1):
             if len(answer) > 1:
@@ -174,7 +174,7 @@ def _refuse_audio_options(options: dict[str, Any], family: str) -> None:
             raise ArgumentError(f"--{name} is for models that transcribe audio; this {family} model does not")
 
 
-def _print_transcripts(loaded: Loaded, paths: list[str], options: dict[str, Any], output: Output) -> None:
+def _print_transcripts(loaded: Loaded, paths: list[str], options: dict[str, Any], output: CommandOutput) -> None:
     """Transcribe audio files and print the result."""
     from jumok.errors import ArgumentError
     from jumok.tasks.speech import parse_transcription_settings
@@ -219,7 +219,7 @@ def _choose_format(options: dict[str, Any], as_json: bool) -> str:
     return chosen[0] if chosen else "text"
 
 
-def _print_text(loaded: Loaded, samples: Any, settings: TranscriptionSettings, output: Output) -> None:
+def _print_text(loaded: Loaded, samples: Any, settings: TranscriptionSettings, output: CommandOutput) -> None:
     """Print each segment as soon as it is decoded, on a line of its own."""
     from jumok.tasks.speech import transcribe_segments
 
@@ -232,7 +232,7 @@ def _print_text(loaded: Loaded, samples: Any, settings: TranscriptionSettings, o
     _warn_of_foreign_speech(loaded, segments, output)
 
 
-def _warn_of_foreign_speech(loaded: Loaded, segments: list[Segment], output: Output) -> None:
+def _warn_of_foreign_speech(loaded: Loaded, segments: list[Segment], output: CommandOutput) -> None:
     from jumok.tasks.speech import describe_foreign_speech
 
     if loaded.speech_tokens is not None and (message := describe_foreign_speech(loaded.speech_tokens, segments)):
@@ -240,7 +240,7 @@ def _warn_of_foreign_speech(loaded: Loaded, segments: list[Segment], output: Out
 
 
 def _print_json(
-    loaded: Loaded, path: str, samples: Any, settings: TranscriptionSettings, words: bool, output: Output
+    loaded: Loaded, path: str, samples: Any, settings: TranscriptionSettings, words: bool, output: CommandOutput
 ) -> None:
     from jumok.tasks.speech import transcribe
 
@@ -265,7 +265,12 @@ def _print_json(
 
 
 def _print_subtitles(
-    loaded: Loaded, samples: Any, settings: TranscriptionSettings, words: bool, subtitle_format: str, output: Output
+    loaded: Loaded,
+    samples: Any,
+    settings: TranscriptionSettings,
+    words: bool,
+    subtitle_format: str,
+    output: CommandOutput,
 ) -> None:
     """Print each subtitle as soon as it is decoded."""
     from jumok.tasks.speech import Transcript, transcribe, transcribe_segments

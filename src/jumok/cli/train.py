@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .command import Command
-from .output import Output
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.training import Outcome
@@ -93,7 +93,7 @@ GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Traini
 def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, **options: Any) -> None:
     """Train a model with RECIPE in a new folder, which jumok run FOLDER ... can use as a model, and --resume FOLDER can
     continue."""
-    output = Output(as_json)
+    output = CommandOutput(as_json)
     if listed:
         _print_list(recipe, output, options)
         return
@@ -161,7 +161,7 @@ def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _print_preview(recipe: str, output: Output, options: dict[str, Any]) -> None:
+def _print_preview(recipe: str, output: CommandOutput, options: dict[str, Any]) -> None:
     """Read the data and print its counts and examples, without training."""
     from jumok.recipes import format_preview, preview_training
     from jumok.training.progress import SilentDisplay
@@ -195,7 +195,7 @@ def _rerun_in_processes(recipe: str | None, resume: Path | None, options: dict[s
         saved = "the saved checkpoints are complete" if run_folder.list_checkpoints(folder) else "nothing was saved yet"
         command = format_resume_command(folder, processes, options["parallel"])
         advice = f". Continue with: {command}" if run_folder.is_run(folder) else ""
-        Output().warn(f"{outcome.problem}; {saved}{advice}")
+        CommandOutput().warn(f"{outcome.problem}; {saved}{advice}")
     return outcome.code
 
 
@@ -232,7 +232,7 @@ def _find_example(outcome: Outcome) -> str:
     return shlex.quote(str(path) if path.is_file() else example)
 
 
-def _print_list(recipe: str | None, output: Output, options: dict[str, Any]) -> None:
+def _print_list(recipe: str | None, output: CommandOutput, options: dict[str, Any]) -> None:
     """Print all recipes, or all fields of one; --set model=..., --data and --from select their defaults."""
     from jumok.recipes import TrainingRequest, describe_fields, describe_recipes, parse_changes
 
@@ -249,7 +249,7 @@ def _print_list(recipe: str | None, output: Output, options: dict[str, Any]) -> 
         _print_fields(rows, output)
 
 
-def _print_fields(rows: list[dict[str, Any]], output: Output) -> None:
+def _print_fields(rows: list[dict[str, Any]], output: CommandOutput) -> None:
     """Print a table of fields for each group: name, default, and meaning with options and condition."""
     for number, (group, members) in enumerate(groupby(rows, key=lambda row: str(row["group"]))):
         if number:

@@ -68,21 +68,18 @@ class Shading(NamedTuple):
         )
 
 
-def choose_shading(patterns: list[AnyPatterns], scale: str, skip_first: bool) -> Shading:
+def choose_shading(patterns: list[AnyPatterns], scale: str, skip_first: bool = False, largest: float = 1.0) -> Shading:
     """Check the options and return the shading of a figure.
 
     Args:
         scale: One of ``SCALES``.
         skip_first: Whether the first key is left out; the scale then ends at the largest weight that remains.
-
-    Raises:
-        DrawError: If the scale is unknown, or no key remains.
+        largest: Where the scale ends otherwise.
     """
     if scale not in SCALES:
         raise DrawError(f"The colour scale {scale!r} is unknown; choose one of {', '.join(SCALES)}.")
-    if not skip_first:
-        return Shading(scale)
-    if any(weights.shape[-1] < 2 for weights in patterns):
-        raise DrawError("The map has one key, and skipping the first key leaves none; draw it without skip_first.")
-    largest = max(float(weights[..., 1:].max()) for weights in patterns)
-    return Shading(scale, largest if largest > 0 else 1.0, skip_first=True)
+    if skip_first:
+        if any(weights.shape[-1] < 2 for weights in patterns):
+            raise DrawError("The map has one key, and skipping the first key leaves none; draw it without skip_first.")
+        largest = max(float(weights[..., 1:].max()) for weights in patterns)
+    return Shading(scale, largest or 1.0, skip_first)

@@ -28,7 +28,7 @@ from jumok.cli.command import (
     show_progress,
     show_status,
 )
-from jumok.cli.output import Output
+from jumok.cli.command_output import CommandOutput
 from jumok.cli.page_hint import LOOK, print_page_hint
 from jumok.cli.page_options import PageOptions, add_page_options, check_page_options, open_page, write_page
 
@@ -108,7 +108,7 @@ class LookResult:
                 fields[name] = report.to_json()
         return fields
 
-    def print(self, output: Output) -> None:
+    def print(self, output: CommandOutput) -> None:
         """Print the reports."""
         output.print(f"{self.loaded.family}, {summarize_input(self.labelled)}\n")
         if self.hidden:
@@ -224,7 +224,7 @@ def look(
 
     words = _check_options(options)
     paths = check_picture_paths(options.png, options.svg)
-    output = Output(options.as_json, options.language)
+    output = CommandOutput(options.as_json, options.language)
     result = _inspect(options, words, output)
     if paths:
         from .look_pictures import draw_pictures
@@ -257,7 +257,7 @@ def _check_options(options: LookOptions) -> tuple[str, str] | None:
     return words[0], words[1]
 
 
-def _inspect(options: LookOptions, words: tuple[str, str] | None, output: Output) -> LookResult:
+def _inspect(options: LookOptions, words: tuple[str, str] | None, output: CommandOutput) -> LookResult:
     """Run the model, and describe its heads or, with --query, the sources of one token."""
     from jumok.lens import Lens
     from jumok.lens.capture.head_figure import select_heads
@@ -278,6 +278,7 @@ def _inspect(options: LookOptions, words: tuple[str, str] | None, output: Output
         with show_status("reading", output.as_json) as update_status, explain_failures(loaded.model):
             lens = stack.enter_context(Lens(loaded, report=update_status))
             capture = lens.run(*labelled.positional, **labelled.named)
+            support = lens.support  # of this input: built-in texts may not fit the model
         sites = list(capture.sites.names)
         if options.layer is not None:
             sites = [capture.sites.find(parse_layer(options.layer))]
@@ -300,7 +301,7 @@ def _inspect(options: LookOptions, words: tuple[str, str] | None, output: Output
     if labelled.audio is not None:
         is_chosen = options.layer is not None or options.head is not None
         listening = build_listening_report(loaded, labelled, capture, heads if is_chosen else None)
-    return LookResult(options, loaded, labelled, capture, lens.support, heads, hidden, report, between, listening)
+    return LookResult(options, loaded, labelled, capture, support, heads, hidden, report, between, listening)
 
 
 def _describe_heads(
@@ -309,7 +310,7 @@ def _describe_heads(
     labelled: LabelledInput,
     heads: dict[str, list[int]],
     options: LookOptions,
-    output: Output,
+    output: CommandOutput,
 ) -> HeadReport:
     """Classify the heads on this input and, for a text, on built-in texts; rank the keys of each token."""
     from jumok.lens.describe.head_profile import build_profiler

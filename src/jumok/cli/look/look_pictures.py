@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jumok.checkpoint import Loaded
-from jumok.cli.output import Output
+from jumok.cli.command_output import CommandOutput
 from jumok.data.audio.log_mel import FRAMES_PER_SECOND, locate_band
 from jumok.data.images.preparation import stretch_pixels
 from jumok.draw import AXIS_NAMES, ListeningTexts, TimedText, save_listening_map
@@ -31,7 +31,7 @@ MAX_TITLE = 90  # letters of a transcript in the title
 MAX_TOKENS = 80  # rows; longer transcripts are drawn by words
 
 
-def draw_pictures(paths: list[Path], result: LookResult, output: Output) -> None:
+def draw_pictures(paths: list[Path], result: LookResult, output: CommandOutput) -> None:
     """Write the pictures: an image or audio as such, unless --heat-map asks for queries by keys."""
     loaded = result.loaded
     reads = loaded.model.reads if isinstance(loaded, Loaded) else loaded.reads

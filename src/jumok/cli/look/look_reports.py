@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from jumok.cli.output import Output
+from jumok.cli.command_output import CommandOutput
 from jumok.lab.bilingual_text import Text, Texts
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class HeadReport:
         """Return the rows of both tables."""
         return {"heads": self.heads, "tokens": self.tokens}
 
-    def print(self, output: Output) -> None:
+    def print(self, output: CommandOutput) -> None:
         """Print a table of the heads, and below it the scores that their kinds are derived from."""
         rows = []
         for row in self.heads:
@@ -66,10 +66,12 @@ class HeadReport:
         if self.with_scores:
             self._print_scores(output)
 
-    def print_sources(self, output: Output) -> None:
+    def print_sources(self, output: CommandOutput) -> None:
         """Print the keys of the last tokens."""
-        rest = len(self.tokens) - TOKENS_SHOWN
-        output.print(TEXTS("sources.last" if rest > 0 else "sources.title", shown=TOKENS_SHOWN, rest=rest))
+        remaining = len(self.tokens) - TOKENS_SHOWN
+        output.print(
+            TEXTS("sources.last" if remaining > 0 else "sources.title", shown=TOKENS_SHOWN, remaining=remaining)
+        )
         has_target = any(row["side"] == "target" for row in self.tokens)
         side = None
         for row in self.tokens[-TOKENS_SHOWN:]:
@@ -82,7 +84,7 @@ class HeadReport:
             )
             output.print(f"  {row['label']}[{row['token']}] <- {sources}")
 
-    def _print_scores(self, output: Output) -> None:
+    def _print_scores(self, output: CommandOutput) -> None:
         """Print the scores of each head in two lines: with all keys, and without the first one."""
         from jumok.lens.describe.head_kinds import KEY_KINDS, OTHER_KINDS
 
@@ -118,7 +120,7 @@ class QueryReport:
             "heads": self.sources.heads,
         }
 
-    def print(self, output: Output) -> None:
+    def print(self, output: CommandOutput) -> None:
         """Print how many heads prefer which key, and the keys of every head."""
         query, heads = self.query, self.sources.heads
         without_first = TEXTS("query.without_first") if self.skip_first else ""
@@ -146,8 +148,10 @@ class QueryReport:
         ]
         output.print_table("rl", rows, indent=2)
 
-        rest = len(heads) - HEADS_SHOWN
-        output.print(TEXTS("query.top_heads" if rest > 0 else "query.all_heads", shown=HEADS_SHOWN, rest=rest))
+        remaining = len(heads) - HEADS_SHOWN
+        output.print(
+            TEXTS("query.top_heads" if remaining > 0 else "query.all_heads", shown=HEADS_SHOWN, remaining=remaining)
+        )
         for row in heads[:HEADS_SHOWN]:
             keys = "   ".join(f"{source['label']}[{source['key']}] {source['weight']:.2f}" for source in row["sources"])
             output.print(f"  {row['layer']}.{row['head']}  {keys or '-'}")
@@ -210,7 +214,7 @@ class BetweenReport:
         ]
         return {"words": words, "heads": heads, "predicted": self.predicted or None}
 
-    def print(self, output: Output) -> None:
+    def print(self, output: CommandOutput) -> None:
         """Print how many heads prefer each word, the heads with the largest difference, and their effects."""
         words, total = self.choice.words, len(self.choice.heads)
         name = f"{self.query.label}[{self.query.position}]"
@@ -242,7 +246,7 @@ class BetweenReport:
         else:
             output.print_table("llrr", rows, headings)
 
-    def _print_averages(self, effects: HeadEffects, output: Output) -> None:
+    def _print_averages(self, effects: HeadEffects, output: CommandOutput) -> None:
         """Compare the listed heads with all the other ones: a large weight alone does not show that a head matters."""
         output.print(TEXTS("between.means"))
         effects = dict(effects)
@@ -264,7 +268,7 @@ class BetweenReport:
         }
 
 
-def _print_average(numbers: list[float], name: Text, output: Output) -> None:
+def _print_average(numbers: list[float], name: Text, output: CommandOutput) -> None:
     if numbers:
         output.print(f"  {mean(numbers):+.2f}  {mean(map(abs, numbers)):.2f}  {name.select(output.language)}")
 
@@ -326,7 +330,7 @@ class ListeningReport:
             rows.append({"word": word.text, "rows": [word.rows.start, word.rows.stop], **times, "share": share})
         return rows
 
-    def print(self, output: Output) -> None:
+    def print(self, output: CommandOutput) -> None:
         """Print a line for each word."""
         output.print(TEXTS("listening.title", heads=self.describe_heads()))
         if not self.words:

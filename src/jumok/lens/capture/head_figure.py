@@ -15,9 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.draw import AXIS_NAMES, AxisNames, LayerMaps, save_head_grid, save_heat_map, save_model_grid
-from jumok.draw.head_grid import GRID_CELLS
-from jumok.draw.heat_map import MAP_CELLS
-from jumok.draw.model_grid import MODEL_CELLS
+from jumok.draw.heat_map import GRID_CELLS, MAP_CELLS, MODEL_CELLS
 from jumok.draw.panel import join_captions
 from jumok.draw.pooling import describe_pooling, label_parts, split_axis
 from jumok.lens.sites import Sites, normalise_index

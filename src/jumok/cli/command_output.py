@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jumok.lab.bilingual_text import Text
 
 
-class Output:
+class CommandOutput:
     """The output of one command.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,16 +14,16 @@ from jaxtyping import Float64
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
-from jumok.draw.cell_text import count_cells
-from jumok.draw.checks import Pattern, check_image_path, check_single_pattern
-from jumok.draw.figure import FigureFonts, create_figure, open_figure_style, save_figure
-from jumok.draw.panel import CAPTION_INK, COLOR_MAP, FRAME, draw_color_bar, draw_heading
-from jumok.draw.shading import SCALES, Shading
 from jumok.errors import DrawError
+
+from .cell_text import count_cells
+from .checks import Pattern, check_single_pattern
+from .figure import CAPTION_INK, Canvas, open_canvas
+from .panel import COLOR_MAP, FRAME, draw_color_bar, thin_frame
+from .shading import Shading, choose_shading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 INCHES_PER_SECOND = 1.7
 LEAST_WIDTH, MOST_WIDTH = 6.4, 15.0  # inches of the time axis
@@ -89,7 +89,6 @@ def save_listening_map(
     Spectrogram and weights share the time axis, so that a dark cell stands below the sound that it belongs to.
 
     Args:
-        path: Where to write the picture; the suffix ``.png`` or ``.svg`` selects the format.
         spectrogram: The loudness ``[band, frame]`` of each frequency band, the lowest first; any finite numbers.
         weights: The weights ``[row, position]`` between 0 and 1.
         labels: A label for each row.
@@ -97,21 +96,14 @@ def save_listening_map(
         spans: For each row the start and the end of its word, which are framed; None frames nothing.
         bands: Ticks of the frequency axis: the index of a band, and its text.
         texts: Title, caption and the names of the axes.
-        scale: The colours: "linear" in the weight, from 0 to the largest one; "sqrt" in its square root; or "row",
-            relative to the largest weight of each row.
-
-    Raises:
-        DrawError: If the inputs do not fit together, matplotlib is missing, or the file cannot be written.
 
     >>> save_listening_map("word.png", [[0, 1], [1, 0]], [[0.9, 0.1]], ["hi"], [TimedText("hi", 0.0, 1.0)], seconds=2.0)
     ... # doctest: +SKIP
     PosixPath('word.png')
     """
-    target = check_image_path(path)
     pattern = check_single_pattern(weights)
     loudness = _check_spectrogram(spectrogram)
-    if scale not in SCALES:
-        raise DrawError(f"The colour scale {scale!r} is unknown; choose one of {', '.join(SCALES)}.")
+    shading = choose_shading([pattern], scale, largest=float(pattern.max()))
     if len(labels) != len(pattern) or (spans and len(spans) != len(pattern)):
         raise DrawError(f"There are {len(pattern)} rows of weights; give one label, and one span, for each of them.")
     if seconds <= 0:
@@ -125,9 +117,9 @@ def save_listening_map(
         tuple(spans),
         tuple(bands),
         texts or ListeningTexts(),
-        Shading(scale, float(pattern.max()) or 1.0),
+        shading,
     )
-    return map_to_draw.save(target)
+    return map_to_draw.save(path)
 
 
 def _check_spectrogram(spectrogram: ArrayLike) -> Loudness:
@@ -151,7 +143,7 @@ class _ListeningMap:
     texts: ListeningTexts
     shading: Shading
 
-    def save(self, target: Path) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Draw the picture, and write it."""
         seconds = self.times[1] - self.times[0]
         width = min(max(seconds * INCHES_PER_SECOND, LEAST_WIDTH), MOST_WIDTH)
@@ -159,40 +151,36 @@ class _ListeningMap:
         words_height = LANE_HEIGHT * (1 + max(lanes, default=0)) if self.words else 0.0
         row = min(ROW_HEIGHT, max(LEAST_ROW_HEIGHT, 8.0 / len(self.weights)))
         rows_height = row * len(self.weights)
-        height = words_height + SPECTROGRAM_HEIGHT + GAP + rows_height
 
-        names = [self.texts.title, self.texts.caption, self.texts.time, self.texts.weight, self.texts.rows]
-        names += [
-            self.texts.bands,
-            *self.labels,
-            *(word.text for word in self.words),
-            *(name for _, name in self.bands),
-        ]
-        with open_figure_style(names) as fonts:
-            figure = create_figure(width, height)
-            top = (rows_height + GAP) / height
-            sound = figure.add_axes((0, top, 1, SPECTROGRAM_HEIGHT / height))
-            listening = figure.add_axes((0, 0, 1, rows_height / height))
-            self._draw_sound(sound, fonts)
-            self._draw_weights(listening, fonts, row)
-            self._draw_words(figure, (sound, listening), fonts, lanes, (words_height, height))
-            draw_heading(figure, height, *map(fonts.replace_missing, (self.texts.title, self.texts.caption)))
-            draw_color_bar(figure, width, height, gap=0.2, shading=self.shading, name=self.texts.weight)
-            return save_figure(figure, target)
+        texts = [*astuple(self.texts), *self.labels, *(word.text for word in self.words)]
+        texts += [name for _, name in self.bands]
+        with open_canvas(path, texts) as canvas:
+            canvas.resize(width, words_height + SPECTROGRAM_HEIGHT + GAP + rows_height)
+            sound = canvas.add_axes(0.0, words_height, width, SPECTROGRAM_HEIGHT)
+            listening = canvas.add_axes(0.0, words_height + SPECTROGRAM_HEIGHT + GAP, width, rows_height)
+            self._draw_sound(sound, canvas)
+            self._draw_weights(listening, canvas, row)
+            if self.words:
+                axes = canvas.add_axes(0.0, 0.0, width, words_height)
+                axes.set_ylim(0, words_height)
+                self._draw_words(axes, (sound, listening), canvas, lanes)
+            canvas.write_heading(self.texts.title, self.texts.caption)
+            draw_color_bar(canvas, self.shading, name=self.texts.weight)
+        return canvas.path
 
-    def _draw_sound(self, axes: Axes, fonts: FigureFonts) -> None:
+    def _draw_sound(self, axes: Axes, canvas: Canvas) -> None:
         from matplotlib.colors import LinearSegmentedColormap
 
         colours = LinearSegmentedColormap.from_list("sound", list(SOUND_COLOURS))
         extent = (*self.times, -0.5, len(self.loudness) - 0.5)
         axes.imshow(self.loudness, cmap=colours, origin="lower", aspect="auto", extent=extent, interpolation="nearest")
-        axes.set_yticks([band for band, _ in self.bands], fonts.format_labels(name for _, name in self.bands))
-        axes.set_ylabel(fonts.replace_missing(self.texts.bands), fontsize=LABEL_SIZE, color=CAPTION_INK)
+        axes.set_yticks([band for band, _ in self.bands], canvas.format_labels(name for _, name in self.bands))
+        axes.set_ylabel(canvas.replace_missing(self.texts.bands), fontsize=LABEL_SIZE, color=CAPTION_INK)
         axes.tick_params(labelsize=LABEL_SIZE - 1, length=2, width=0.6, color=FRAME, labelbottom=False)
         axes.set_xlim(self.times)
-        _thin_frame(axes)
+        thin_frame(axes)
 
-    def _draw_weights(self, axes: Axes, fonts: FigureFonts, row_height: float) -> None:
+    def _draw_weights(self, axes: Axes, canvas: Canvas, row_height: float) -> None:
         from matplotlib.patches import Rectangle
 
         count = len(self.weights)
@@ -207,35 +195,23 @@ class _ListeningMap:
                 axes.add_patch(Rectangle(*box, fill=False, edgecolor=SPAN_INK, linewidth=0.7))
             first += rows_of_word
         size = min(LABEL_SIZE, row_height * 72 / 1.25)
-        axes.set_yticks(range(count), fonts.format_labels(self.labels), fontsize=size)
-        axes.set_ylabel(fonts.replace_missing(self.texts.rows), fontsize=LABEL_SIZE, color=CAPTION_INK)
-        axes.set_xlabel(fonts.replace_missing(self.texts.time), fontsize=LABEL_SIZE, color=CAPTION_INK)
+        axes.set_yticks(range(count), canvas.format_labels(self.labels), fontsize=size)
+        axes.set_ylabel(canvas.replace_missing(self.texts.rows), fontsize=LABEL_SIZE, color=CAPTION_INK)
+        axes.set_xlabel(canvas.replace_missing(self.texts.time), fontsize=LABEL_SIZE, color=CAPTION_INK)
         axes.tick_params(axis="x", labelsize=LABEL_SIZE, length=3, width=0.6, color=FRAME)
         axes.tick_params(axis="y", length=2, width=0.6, color=FRAME, pad=3)
         axes.set_xlim(self.times)
-        _thin_frame(axes)
+        thin_frame(axes)
 
-    def _draw_words(
-        self,
-        figure: Figure,
-        panels: tuple[Axes, Axes],
-        fonts: FigureFonts,
-        lanes: list[int],
-        heights: tuple[float, float],
-    ) -> None:
+    def _draw_words(self, axes: Axes, panels: tuple[Axes, Axes], canvas: Canvas, lanes: list[int]) -> None:
         """Write the words above the spectrogram, each with a bracket from its start to its end."""
-        words_height, height = heights
-        if not self.words:
-            return
-        seconds_per_inch = (self.times[1] - self.times[0]) / figure.get_figwidth()
-        axes = figure.add_axes((0, 1 - words_height / height, 1, words_height / height))
+        seconds_per_inch = (self.times[1] - self.times[0]) / canvas.width
         axes.set_xlim(self.times)
-        axes.set_ylim(0, words_height)
         axes.set_axis_off()
         for word, lane in zip(self.words, lanes, strict=True):
             low = lane * LANE_HEIGHT
             middle = (word.start + word.end) / 2
-            text = fonts.replace_missing(word.text)
+            text = canvas.replace_missing(word.text)
             axes.text(middle, low + 0.055, text, ha="center", va="bottom", fontsize=WORD_SIZE)
             space = min(seconds_per_inch * 0.012, (word.end - word.start) / 4)  # between the bars of two words
             ends = [word.start + space, word.end - space]
@@ -261,8 +237,3 @@ def _assign_lanes(words: Sequence[TimedText], seconds_per_inch: float) -> list[i
         ends[lane] = middle + half + 0.04 * seconds_per_inch
         lanes.append(lane)
     return lanes
-
-
-def _thin_frame(axes: Axes) -> None:
-    axes.spines[:].set_color(FRAME)
-    axes.spines[:].set_linewidth(0.6)
