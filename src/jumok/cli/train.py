@@ -12,42 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command import Command
+from .command import Command, list_given_options
 from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.training import Outcome
 
-# options that cannot be combined with --resume: a run keeps its recipe, data and fields
-REFUSED_WITH_RESUME = {
-    "out": "--out",
-    "data": "--data",
-    "start": "--from",
-    "changes": "--set",
-    "skip_bad": "--skip-bad",
-    "encoding": "--encoding",
-    "dry_run": "--dry-run",
-    "epochs": "--epochs",
-    "batch": "--batch",
-    "seed": "--seed",
-    "save_every": "--save-every",
-}
-# options that are not fields
-OPTIONS_ONLY = {
-    "out": "--out",
-    "data": "--data",
-    "start": "--from",
-    "resume": "--resume",
-    "skip_bad": "--skip-bad",
-    "encoding": "--encoding",
-    "dry_run": "--dry-run",
-    "device": "--device",
-    "parallel": "--parallel",
-    "tensorboard": "--tensorboard",
-    "wandb": "--wandb",
-    "display": "--json",
-    "recipe": "RECIPE",
-}
+# a run keeps these, so that they cannot be combined with --resume
+KEPT_BY_RUN = (
+    "out", "data", "start", "changes", "skip_bad", "encoding", "dry_run", "epochs", "batch", "seed", "save_every",
+)  # fmt: skip
+FIELD_OPTIONS = ("steps", "epochs", "batch", "save_every", "seed", "threads")  # options that --set can change too
 GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Training settings"}
 
 
@@ -97,7 +72,7 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
     if listed:
         _print_list(recipe, output, options)
         return
-    _check_usage(recipe, resume, options)
+    _check_usage(recipe, resume)
     if options["dry_run"] and recipe is not None:
         _print_preview(recipe, output, options)
         return
@@ -138,12 +113,13 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
     _print_outcome(outcome, as_json, options)
 
 
-def _check_usage(recipe: str | None, resume: Path | None, options: dict[str, Any]) -> None:
+def _check_usage(recipe: str | None, resume: Path | None) -> None:
     if recipe is not None and resume is not None:
         raise click.UsageError(f"give either a recipe or --resume, not both; {resume} already has a recipe")
     if recipe is None and resume is None:
         raise click.UsageError("give the name of a recipe (jumok train --list shows them), or --resume FOLDER")
-    refused = [option for name, option in REFUSED_WITH_RESUME.items() if options[name]]
+    given_options = list_given_options(click.get_current_context())
+    refused = [option for name, option in given_options.items() if name in KEPT_BY_RUN]
     if resume is not None and refused:
         raise click.UsageError(f"a resumed run keeps its options; {', '.join(refused)} cannot be given with --resume")
 
@@ -153,9 +129,12 @@ def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
     from jumok.recipes import parse_changes
 
     fields = parse_changes(options["changes"])
-    for name in fields.keys() & OPTIONS_ONLY.keys():
-        raise click.UsageError(f"--set cannot change {name}; use {OPTIONS_ONLY[name]}")
-    for name in ("steps", "epochs", "batch", "save_every", "seed", "threads"):
+    parameters = click.get_current_context().command.params
+    not_fields = {parameter.name: parameter.opts[0] for parameter in parameters if parameter.name not in FIELD_OPTIONS}
+    not_fields |= {"recipe": "RECIPE", "display": "--json"}
+    for name in fields.keys() & not_fields.keys():
+        raise click.UsageError(f"--set cannot change {name}; use {not_fields[name]}")
+    for name in FIELD_OPTIONS:
         if options[name] is not None:
             fields[name] = options[name]
     return fields
