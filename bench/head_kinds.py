@@ -16,9 +16,13 @@ import torch
 import jumok
 from jumok.data.tokenizers.token_labels import group_words
 from jumok.lens import Lens
-from jumok.lens.describe.annotated_sentences import ENGLISH_SENTENCES
 from jumok.lens.describe.head_profile import embed_tokens
-from jumok.lens.describe.sentence_margins import WordPairs, compute_semantic_margins, compute_syntactic_margins
+from jumok.lens.describe.sentence_margins import (
+    ENGLISH_SENTENCES,
+    WordPairs,
+    compute_semantic_margins,
+    compute_syntactic_margins,
+)
 
 DRAWS = 50
 THRESHOLDS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)

@@ -18,8 +18,8 @@ from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from jumok.checkpoint import run_folder
+from jumok.data import token_shards
 from jumok.data.batches.batch_order import RandomWindows
-from jumok.data.token_store import token_shards
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.training import Batch, Settings, Task, compute_token_loss, fit
 from measure import compare_interleaved, measure_peak_memory

@@ -29,7 +29,7 @@ from jumok.checkpoint import Loaded
 from jumok.data.catalogue import get_cache_folder
 from jumok.data.datasets.text_corpora import require_entry_folder
 from jumok.retrieval import Passage
-from jumok.retrieval.files import read_passages
+from jumok.retrieval.files.read_passages import read_passages
 from jumok.retrieval.search.bm25 import BM25Index, split_terms
 from jumok.retrieval.search.embedding import embed_passages, embed_question
 from jumok.retrieval.search.ranking import fuse

@@ -34,73 +34,37 @@ FieldsType = TypeVar("FieldsType", bound="Fields")
 
 
 def integer(default: int, help: str, least: int = 1, most: int = MAX_INTEGER) -> Any:
-    """Declare an integer field.
-
-    Args:
-        default: The default value.
-        help: One line that says what the field means.
-    """
+    """Declare an integer field."""
     return field(default=default, metadata={"kind": int, "help": help, "least": least, "most": most})
 
 
 def real(default: float, help: str, least: float = 0.0, most: float = 1e30) -> Any:
-    """Declare a field for a real number.
-
-    Args:
-        default: The default value.
-        help: One line that says what the field means.
-    """
+    """Declare a field for a real number."""
     return field(default=default, metadata={"kind": float, "help": help, "least": least, "most": most})
 
 
 def choice(default: str, options: tuple[str, ...], help: str) -> Any:
-    """Declare a field that holds one of several words.
-
-    Args:
-        default: The default value, one of ``options``.
-        help: One line that says what the field means.
-    """
+    """Declare a field that holds one of several words."""
     return field(default=default, metadata={"kind": str, "help": help, "options": options})
 
 
 def flag(default: bool, help: str) -> Any:
-    """Declare a boolean field.
-
-    Args:
-        default: The default value.
-        help: One line that says what the field means.
-    """
+    """Declare a boolean field."""
     return field(default=default, metadata={"kind": bool, "help": help})
 
 
 def integers(default: tuple[int, ...], help: str, least: int = 1, most: int = MAX_INTEGER) -> Any:
-    """Declare a field that holds several integers; JSON stores them as a list.
-
-    Args:
-        default: The default values.
-        help: One line that says what the field means.
-        least: The smallest valid integer.
-        most: The largest valid integer.
-    """
+    """Declare a field that holds several integers; JSON stores them as a list."""
     return field(default=default, metadata={"kind": tuple, "help": help, "least": least, "most": most})
 
 
 def subconfig(default: Fields, classes: tuple[type[Fields], ...], help: str) -> Any:
-    """Declare a field that holds another config; JSON stores it as an object with its own "family".
-
-    Args:
-        default: The default config.
-        help: One line that says what the field means.
-    """
+    """Declare a field that holds another config; JSON stores it as an object with its own "family"."""
     return field(default=default, metadata={"kind": Fields, "help": help, "classes": classes})
 
 
 def optional(inner: dataclasses.Field[Any]) -> Any:
-    """Declare a field like ``inner`` that may also be None, which is its default.
-
-    Args:
-        inner: What ``integer``, ``real``, ``choice``, ``flag`` or ``integers`` returned.
-    """
+    """Declare a field like ``inner`` that may also be None, which is its default."""
     return field(default=None, metadata={**inner.metadata, "optional": True})
 
 
@@ -108,9 +72,6 @@ def optional(inner: dataclasses.Field[Any]) -> Any:
 class Fields:
     """Base class of configs. Values are validated on construction; lists become tuples, integers become floats where
     the field is a real number.
-
-    Raises:
-        ArgumentError: If a value has the wrong type, is out of bounds, or contradicts another field.
     """
 
     family: ClassVar[str]
@@ -135,14 +96,7 @@ class Fields:
 
     @classmethod
     def from_json(cls: type[FieldsType], values: Mapping[str, Any]) -> FieldsType:
-        """Build a config from field values, which may come from an untrusted file.
-
-        Args:
-            values: Field values by name; fields that are missing keep their defaults. "family" is ignored.
-
-        Raises:
-            ArgumentError: If a name is unknown or a value is invalid.
-        """
+        """Build a config from field values, which may come from an untrusted file."""
         declared = {field.name: field for field in dataclasses.fields(cls)}
         values = {name: value for name, value in values.items() if name != "family"}
         for name in values.keys() - declared.keys():

@@ -15,15 +15,7 @@ from jumok.errors import ArgumentError
 
 
 def read_limited(path: Path, limit: int) -> bytes:
-    """Return the content of a regular file. A pipe would block, and a device such as /dev/zero never ends.
-
-    Args:
-        limit: The number of bytes that it may have.
-
-    Raises:
-        ArgumentError: If it is not a regular file, or is larger.
-        OSError: If it cannot be read.
-    """
+    """Return the content of a regular file. A pipe would block, and a device such as /dev/zero never ends."""
     with open(path, "rb", opener=_open_without_blocking) as file:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):
@@ -46,11 +38,7 @@ def compute_sha256(path: Path) -> str:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Write a file or folder to the disk, not only into the kernel's buffers.
-
-    Args:
-        path: The file or folder.
-    """
+    """Write a file or folder to the disk, not only into the kernel's buffers."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -79,21 +67,13 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace a file: readers see the old content or the new content, and a full disk leaves the old.
-
-    Args:
-        content: Its new content; text is written as UTF-8.
-    """
+    """Replace a file: readers see the old content or the new content, and a full disk leaves the old."""
     with replace_file(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 class LossyStream:
-    """A text stream that drops what cannot be written, because the reader of a pipe has ended or the disk is full.
-
-    Args:
-        stream: The stream; all attributes but ``write``, ``writelines`` and ``flush`` are its own.
-    """
+    """A text stream that drops what cannot be written, because the reader of a pipe has ended or the disk is full."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

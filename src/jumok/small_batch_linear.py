@@ -19,16 +19,7 @@ MIN_WEIGHT_SIZE = 2**18  # entries of the weight matrix; a smaller product is do
 def linear(
     inputs: Float[Tensor, "*batch inner"], weight: Float[Tensor, "outer inner"], bias: Float[Tensor, " outer"] | None
 ) -> Float[Tensor, "*batch outer"]:
-    """Compute ``inputs @ weight.T + bias``.
-
-    Args:
-        inputs: Vectors, ``[..., inner]``.
-        weight: Matrix ``[outer, inner]``.
-        bias: Vector ``[outer]`` to add, or None.
-
-    Returns:
-        Vectors ``[..., outer]``.
-    """
+    """Compute ``inputs @ weight.T + bias``."""
     if not _should_split(inputs, weight):
         return functional.linear(inputs, weight, bias)
 

@@ -31,11 +31,7 @@ class Listener:
     only_reads = False
 
     def accepts(self, site: str) -> bool:
-        """Return whether this listener is called at ``site``; by default it is called everywhere.
-
-        Args:
-            site: Name of the site, such as ``"layers.3.attention.query"``.
-        """
+        """Return whether this listener is called at ``site``; by default it is called everywhere."""
         return True
 
     def requests(self, site: str) -> bool:
@@ -73,11 +69,7 @@ _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("jumok_listeners", def
 
 
 def tap(site: str, value: Value) -> Value:
-    """Pass ``value`` through the open listeners and return what they leave.
-
-    Returns:
-        The value itself, or its replacement by a listener.
-    """
+    """Pass ``value`` through the open listeners and return what they leave."""
     if not _open_count:
         return value
 

@@ -26,7 +26,6 @@ def choose_training_threads(work: float, limit: int) -> int:
 
     Args:
         work: The floating-point operations of one forward and backward pass.
-        limit: The largest number of threads: the cores that this process may use, or the caller's own setting.
 
     >>> choose_training_threads(work=1e8, limit=8), choose_training_threads(work=4e9, limit=8)
     (1, 4)
@@ -35,11 +34,7 @@ def choose_training_threads(work: float, limit: int) -> int:
 
 
 def check_threads(threads: int) -> None:
-    """Refuse a number of threads above the machine's number of cores; PyTorch would crash with a very large number.
-
-    Args:
-        threads: The number of threads; 0 = automatic.
-    """
+    """Refuse a number of threads above the machine's number of cores; PyTorch would crash with a very large number."""
     cores = os.cpu_count() or 1
     if not 0 <= threads <= cores:
         choices = "0 (automatic) or 1" if cores == 1 else f"0 (automatic) or 1 to {cores}"

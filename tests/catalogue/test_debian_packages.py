@@ -9,14 +9,14 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from jumok.data import catalogue
 from jumok.data.catalogue import Archive, Entry, FileSet, unpack
-from jumok.data.catalogue.debian_packages import build_apt_commands
+from jumok.data.catalogue.fetch import build_apt_commands
 from jumok.errors import FetchError
 from package_archives import LICENCE, POEM, sha256
 
@@ -102,7 +102,7 @@ def publish(folder: Path, package: bytes) -> None:
 
 
 def use_entry(monkeypatch: pytest.MonkeyPatch, entry: Entry) -> None:
-    monkeypatch.setattr(catalogue.catalogue, "list_entries", lambda: (entry,))
+    monkeypatch.setattr(catalogue.entries, "list_entries", lambda: (entry,))
 
 
 @apt

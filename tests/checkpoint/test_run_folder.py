@@ -12,7 +12,7 @@ import pytest
 
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.manifest import create_folder_atomically
-from jumok.data.token_store.token_shards import TokenShards, write_shards
+from jumok.data.token_shards import TokenShards, write_shards
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError, CheckpointError, DataError, DrawError
 from jumok.files import read_limited, replace_file, write_atomically

@@ -22,7 +22,7 @@ from jumok.cli.arguments import read_if_text_file
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import JumokError
 from jumok.lens import classify_heads
-from jumok.lens.describe.word_weights import merge_into_words
+from jumok.lens.describe.head_statistics import merge_into_words
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.numeric import Numeric, NumericConfig
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig

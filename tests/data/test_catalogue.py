@@ -17,10 +17,11 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from catalogue_cache import download_or_skip
 from jumok.data import catalogue
@@ -113,7 +114,7 @@ def sample(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Entry:
 
 
 def replace_entries(monkeypatch: pytest.MonkeyPatch, *entries: Entry) -> None:
-    monkeypatch.setattr(catalogue.catalogue, "list_entries", lambda: entries)
+    monkeypatch.setattr(catalogue.entries, "list_entries", lambda: entries)
 
 
 def assert_cache_is_empty() -> None:
@@ -281,7 +282,7 @@ import sys
 from jumok.data import catalogue
 sys.path.insert(0, {tests!r})
 from package_archives import build_entry, build_wheel
-catalogue.catalogue.list_entries = lambda: (build_entry(build_wheel()),)
+catalogue.entries.list_entries = lambda: (build_entry(build_wheel()),)
 print(catalogue.download_entry("sample", lambda line: print(line, file=sys.stderr, flush=True)))
 """
 

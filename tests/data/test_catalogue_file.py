@@ -7,7 +7,7 @@ import re
 import pytest
 
 from jumok.data.catalogue import Archive, Entry, FileSet
-from jumok.data.catalogue.catalogue_file import parse_catalogue
+from jumok.data.catalogue.entries import parse_catalogue
 from jumok.errors import DataError
 
 DIGITS = "0123456789abcdef" * 4
@@ -56,26 +56,30 @@ def test_parse_reads_every_field() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[[entry]]", "[[entry", "not valid TOML"),
-        ("[[entry]]", "[[other]]\n[[entry]]", "unknown field 'other'"),
-        ('name = "poems-2"', 'name = "../poems"', "entry 1: the name '../poems' must consist of lower-case letters"),
-        ('kind = "data"', 'kind = "book"', "unknown kind 'book'; choose one of model, data, tokenizer"),
-        ('licence = "MIT"', "", "entry 1: the field 'licence' is missing"),
-        ('licence = "MIT"', "licence = 3", "licence must be a string"),
-        ('licence = "MIT"', 'licence = "MIT"\nlicense = "MIT"', "unknown field 'license'"),
-        ('client = "pip"', 'client = "dnf"', "entry 1, archive 1: unknown client 'dnf'; choose one of pip, npm, apt"),
+        ("[[entry]]", "[[entry", "the catalogue is not valid: Expected"),
+        ("[[entry]]", "[[other]]\n[[entry]]", "unknown field `other`"),
+        ('name = "poems-2"', 'name = "../poems"', "matching regex '^[a-z0-9][a-z0-9-]*$' - at `$.entry[0].name`"),
+        ('kind = "data"', 'kind = "book"', "Invalid enum value 'book' - at `$.entry[0].kind`"),
+        ('licence = "MIT"', "", "missing required field `licence` - at `$.entry[0]`"),
+        ('licence = "MIT"', "licence = 3", "Expected `str`, got `int` - at `$.entry[0].licence`"),
+        ('licence = "MIT"', 'licence = "MIT"\nlicense = "MIT"', "unknown field `license` - at `$.entry[0]`"),
+        ('client = "pip"', 'client = "dnf"', "Invalid enum value 'dnf' - at `$.entry[0].archive[0].client`"),
         ('client = "pip"', 'client = "npm"', "sdist and python apply to pip only"),
-        ("sdist = true", 'sdist = "yes"', "sdist must be true or false"),
-        ("size = 1_234", "size = -1", "size must be a positive integer"),
-        ("size = 1_234", "size = true", "size must be a positive integer"),
-        (DIGITS, DIGITS[1:], "sha256 must be 64 hexadecimal digits"),
-        (DIGITS, DIGITS.upper(), "sha256 must be 64 hexadecimal digits"),
+        ("sdist = true", 'sdist = "yes"', "Expected `bool`, got `str` - at `$.entry[0].archive[0].sdist`"),
+        ("size = 1_234", "size = -1", "Expected `int` >= 1 - at `$.entry[0].archive[0].size`"),
+        ("size = 1_234", "size = true", "Expected `int`, got `bool`"),
+        (DIGITS, DIGITS[1:], "matching regex '^[0-9a-f]{64}$'"),
+        (DIGITS, DIGITS.upper(), "matching regex '^[0-9a-f]{64}$'"),
         ("count = 3", "count = 1", "must contain one * each if count is larger than 1"),
         ("texts/*.txt", "texts/a.txt", "must contain one * each if count is larger than 1"),
-        ("texts/*.txt", "../*.txt", "files 1: '../*.txt' is not allowed as a local path"),
+        ("texts/*.txt", "../*.txt", "'../*.txt' is not allowed as a local path - at `$.entry[0].archive[0].files[0]`"),
         ("texts/*.txt", "/*.txt", "is not allowed as a local path"),
         ("texts/*.txt", "texts/../*.txt", "'texts/../*.txt' is not allowed as a local path"),
-        ("LICENSE", "manifest.json", "files 2: 'manifest.json' is not allowed as a local path"),
+        (
+            "LICENSE",
+            "manifest.json",
+            "'manifest.json' is not allowed as a local path - at `$.entry[0]",
+        ),
         ("LICENSE", "texts/LICENSE.txt", "'texts/*.txt' and 'texts/LICENSE.txt' name the same files"),
     ],
 )
@@ -98,5 +102,5 @@ def test_duplicate_names_are_refused() -> None:
 
 
 def test_entry_without_archive_is_refused() -> None:
-    with pytest.raises(DataError, match="the field 'archive' is missing"):
+    with pytest.raises(DataError, match="missing required field `archive`"):
         parse_catalogue(TEXT[: TEXT.index("[[entry.archive]]")])

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from jumok.data.readers.columns import TableNotice
-from jumok.data.readers.documents import read_documents
 from jumok.data.readers.file_format import FileFormat
-from jumok.data.readers.labelled_texts import read_labelled_texts
 from jumok.data.readers.lines import Notice, ProblemLog
-from jumok.data.readers.text_pairs import read_pairs
+from jumok.data.readers.text_examples import read_documents, read_labelled_texts, read_pairs
 from jumok.errors import DataError
 
 REVIEWS = [("재미있다, 정말", "좋음"), ('"명작"; 또 본다', "좋음"), ("지루하다", "나쁨"), ("두 줄\n리뷰", "나쁨")]

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jumok.data.readers.documents import read_documents
 from jumok.data.readers.file_format import FileFormat, check_encoding, suggest_encoding
-from jumok.data.readers.labelled_texts import read_labelled_texts
 from jumok.data.readers.lines import ProblemLog
-from jumok.data.readers.text_pairs import read_pairs
+from jumok.data.readers.text_examples import read_documents, read_labelled_texts, read_pairs
 from jumok.errors import ArgumentError, DataError
 
 TEXT = "리뷰,감정\n재미있는 영화,긍정\n지루하고 길다,부정\n"

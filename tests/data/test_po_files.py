@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jumok.data.readers.lines import ProblemLog
-from jumok.data.readers.text_pairs import read_pairs
+from jumok.data.readers.text_examples import read_pairs
 from jumok.errors import DataError
 
 PO = r"""

@@ -17,11 +17,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jumok.data.readers import documents, lines
-from jumok.data.readers.captioned_images import read_captioned_images, read_image_folder
-from jumok.data.readers.labelled_texts import read_labelled_texts
+from jumok.data.readers import lines, text_examples
+from jumok.data.readers.labelled_files import read_captioned_images, read_image_folder
 from jumok.data.readers.lines import ProblemLog
-from jumok.data.readers.text_pairs import read_pairs
+from jumok.data.readers.text_examples import TextPiece, encode_pieces, read_labelled_texts, read_pairs
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import DataError
 
@@ -30,7 +29,7 @@ NFC, NFD = "\uae0d\uc815", unicodedata.normalize("NFD", "\uae0d\uc815")
 
 Read = Callable[[Path, ProblemLog], Iterator[Any]]
 READERS: dict[str, Read] = {
-    "documents": lambda path, problems: documents.read_documents(path, problems),
+    "documents": lambda path, problems: text_examples.read_documents(path, problems),
     "pairs": lambda path, problems: read_pairs(path, problems=problems),
     "named pairs": lambda path, problems: read_pairs(path, "source", "target", problems),
     "labels": lambda path, problems: read_labelled_texts(path, problems),
@@ -119,9 +118,9 @@ def test_damaged_gzip_file_is_reported(tmp_path: Path) -> None:
 def test_missing_file_is_an_error_even_when_skipping(tmp_path: Path) -> None:
     for path in (tmp_path / "none.txt", tmp_path / ("x" * 5000), tmp_path / "a\0b"):
         with pytest.raises(DataError):
-            list(documents.read_documents(path, ProblemLog(skip=True)))
+            list(text_examples.read_documents(path, ProblemLog(skip=True)))
     with pytest.raises(DataError, match="there is no file to read"):
-        list(documents.read_documents([]))
+        list(text_examples.read_documents([]))
 
 
 # texts
@@ -138,7 +137,7 @@ def test_folders_are_read_in_order_without_hidden_files(tmp_path: Path) -> None:
     write(tmp_path / "e.TSV", 'text\tid\nseven "as it is\t1\n')
     write(tmp_path / "f.jsonl.gz", gzip.compress(b'{"text": "eight"}\n'))
     (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
-    assert list(documents.read_documents(tmp_path)) == [
+    assert list(text_examples.read_documents(tmp_path)) == [
         "first\nof two lines\n",
         "second\n",
         "fourth",
@@ -153,23 +152,31 @@ def test_folders_are_read_in_order_without_hidden_files(tmp_path: Path) -> None:
 def test_large_files_are_read_in_pieces_that_end_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(f"line {number}\n" for number in range(1000))
     path = write(tmp_path / "a.txt", text + "\n\n")
-    monkeypatch.setattr(documents, "PIECE_SIZE", 100)
-    pieces = list(documents.read_pieces([path, path]))
+    monkeypatch.setattr(text_examples, "PIECE_SIZE", 100)
+    pieces = list(text_examples.read_pieces([path, path]))
     assert "".join(piece.text for piece in pieces) == 2 * (text + "\n\n")
     assert all(piece.text.endswith("\n") and len(piece.text) < 130 for piece in pieces)
     assert [piece.ends_document for piece in pieces].count(True) == 2 and pieces[-1].ends_document
     blank = write(tmp_path / "blank.txt", "x" * 120 + "\n\n\n")
     # the end of a document is never lost
-    assert [piece.ends_document for piece in documents.read_pieces(blank)] == [False, True]
+    assert [piece.ends_document for piece in text_examples.read_pieces(blank)] == [False, True]
 
-    encoded = documents.encode_pieces(iter(pieces), Tokenizer.for_bytes())
+    encoded = encode_pieces(iter(pieces), Tokenizer.for_bytes())
     assert b"".join(bytes(ids) for ids in encoded) == 2 * (text + "\n\n").encode()
 
 
 def test_end_token_follows_documents_not_pieces() -> None:
     tokenizer = Tokenizer(Tokenizer.for_characters("abc|")._inner, {"end": "|"})
-    pieces = [documents.TextPiece("a", False), documents.TextPiece("bb", True), documents.TextPiece("ccc", True)]
-    assert [tokenizer.decode(ids) for ids in documents.encode_pieces(iter(pieces), tokenizer)] == ["a", "bb|", "ccc|"]
+    pieces = [
+        TextPiece("a", False),
+        TextPiece("bb", True),
+        TextPiece("ccc", True),
+    ]
+    assert [tokenizer.decode(ids) for ids in encode_pieces(iter(pieces), tokenizer)] == [
+        "a",
+        "bb|",
+        "ccc|",
+    ]
 
 
 def test_empty_input_is_an_error(tmp_path: Path) -> None:
@@ -177,9 +184,9 @@ def test_empty_input_is_an_error(tmp_path: Path) -> None:
     write(tmp_path / "b.txt", "\n\n")
     problems = ProblemLog(skip=True)
     with pytest.raises(DataError, match=r"there is no text in .*2 skipped; first: .*a.txt:1: the file is empty"):
-        list(documents.read_documents(tmp_path, problems))
+        list(text_examples.read_documents(tmp_path, problems))
     with pytest.raises(DataError, match="there is no text"):
-        list(documents.read_documents(write(tmp_path / "none" / ".x", "").parent))
+        list(text_examples.read_documents(write(tmp_path / "none" / ".x", "").parent))
 
 
 # tables
@@ -377,7 +384,7 @@ def test_image_classes_are_folder_names(tmp_path: Path) -> None:
 def test_missing_datasets_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r'pip install "jumok\[datasets\]"'):
-        list(documents.read_documents("hf:owner/name"))
+        list(text_examples.read_documents("hf:owner/name"))
 
 
 @pytest.mark.slow
@@ -389,13 +396,13 @@ def test_hub_names_are_read_by_datasets(tmp_path: Path, monkeypatch: pytest.Monk
     write(tmp_path / "data" / "train.csv", "text,label\nfine,1\npoor,0\n")
     write(tmp_path / "data" / "test.csv", "text,label\nneither,1\n")
     name = f"hf:{tmp_path / 'data'}"
-    assert list(documents.read_documents(name)) == ["fine", "poor"]
-    assert list(documents.read_documents(f"{name}@test")) == ["neither"]
+    assert list(text_examples.read_documents(name)) == ["fine", "poor"]
+    assert list(text_examples.read_documents(f"{name}@test")) == ["neither"]
     assert list(read_labelled_texts(name)) == [("fine", "1"), ("poor", "0")]
     with pytest.raises(DataError, match="has no column 'source' or 'target'; its columns are text, label"):
         list(read_pairs(name))
     with pytest.raises(DataError, match="cannot be read"):
-        list(documents.read_documents(f"{name}@nowhere"))
+        list(text_examples.read_documents(f"{name}@nowhere"))
     features = datasets.Features(
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
     )
@@ -412,8 +419,8 @@ def test_hub_names_are_read_by_datasets(tmp_path: Path, monkeypatch: pytest.Monk
 MEMORY = """
 import resource, sys
 from pathlib import Path
-from jumok.data.readers.documents import read_documents
-from jumok.data.readers.labelled_texts import read_labelled_texts
+from jumok.data.readers.text_examples import read_documents
+from jumok.data.readers.text_examples import read_labelled_texts
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 small, large = Path(sys.argv[1]), Path(sys.argv[2])
 read = {".txt": read_documents, ".csv": read_labelled_texts}[large.suffix]
@@ -450,7 +457,7 @@ def test_parquet_is_read_like_other_tables(tmp_path: Path) -> None:
     path = tmp_path / "reviews.parquet"
     parquet.write_table(pyarrow.table(rows), path)
     assert list(read_labelled_texts(path)) == [("warm", "1"), ("dull", "0"), ("fine", "1")]
-    assert list(documents.read_documents(path, column="review")) == rows["review"]
+    assert list(text_examples.read_documents(path, column="review")) == rows["review"]
     pairs = [{"en": "cat", "ko": "고양이"}, {"en": "dog", "ko": "개"}]
     parquet.write_table(pyarrow.table({"translation": pairs}), tmp_path / "pairs.parquet")
     assert list(read_pairs(tmp_path / "pairs.parquet", "en", "ko")) == [("cat", "고양이"), ("dog", "개")]
@@ -458,7 +465,7 @@ def test_parquet_is_read_like_other_tables(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"reviews.parquet:1: there is no 'body'; the fields are 'id', 'review', 'label'"
     ):
-        list(documents.read_documents(path, column="body"))
+        list(text_examples.read_documents(path, column="body"))
     path.write_bytes(path.read_bytes()[:90])
     with pytest.raises(DataError, match=r"reviews.parquet cannot be read as a Parquet file"):
         list(read_labelled_texts(path))
@@ -481,11 +488,11 @@ def test_a_huge_cell_is_reported_or_cut(tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text(json.dumps({"text": text}))
     (tmp_path / "plain.txt").write_text("a line\n" + text)
     for name, expected in (("texts.jsonl", text), ("plain.txt", f"a line\n{text}\n")):
-        pieces = list(documents.read_pieces(tmp_path / name))
+        pieces = list(text_examples.read_pieces(tmp_path / name))
         assert "".join(piece.text for piece in pieces) == expected
-        assert max(len(piece.text) for piece in pieces) <= documents.PIECE_SIZE + len("a line\n")
+        assert max(len(piece.text) for piece in pieces) <= text_examples.PIECE_SIZE + len("a line\n")
         assert [piece.ends_document for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     words = " ".join(["word"] * 100_000)
     (tmp_path / "texts.jsonl").write_text(json.dumps({"text": words}))
-    texts = list(documents.read_documents(tmp_path / "texts.jsonl"))
+    texts = list(text_examples.read_documents(tmp_path / "texts.jsonl"))
     assert "".join(texts) == words and len(texts) == 4 and all(text.endswith("word") for text in texts)

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from jumok.data.readers import columns as column_reader
-from jumok.data.readers.captioned_images import read_captioned_images
 from jumok.data.readers.columns import TableNotice
-from jumok.data.readers.documents import read_documents
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.file_list import UnreadFiles, is_description, list_files
-from jumok.data.readers.labelled_texts import read_labelled_texts
+from jumok.data.readers.labelled_files import read_captioned_images
 from jumok.data.readers.lines import Notice, ProblemLog
-from jumok.data.readers.text_pairs import read_pairs
+from jumok.data.readers.text_examples import read_documents, read_labelled_texts, read_pairs
 from jumok.errors import ArgumentError, DataError
 
 REVIEWS = [["fine film", "good"], ["dull, long", "bad"], ["great", "good"], ["poor", "bad"], ["nice", "good"]]

@@ -7,10 +7,10 @@ import os
 import re
 import tarfile
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from jumok.data.catalogue import Archive, FileSet, unpack
 from jumok.errors import FetchError
@@ -119,7 +119,8 @@ def test_hostile_archive_is_refused(name: str, tmp_path: Path, monkeypatch: pyte
 
 
 def test_unpack_extracts_from_an_archive_inside_the_archive(tmp_path: Path) -> None:
-    inner = build_tar((tarfile.TarInfo("deep/one_truth.txt"), b"1"), (tarfile.TarInfo("deep/one_lie.txt"), b"2"))
+    names = ("one_truth", "two_truth", "one_lie")
+    inner = build_tar(*((tarfile.TarInfo(f"deep/{name}.txt"), name[:1].encode()) for name in names))
     path = tmp_path / "outer.tar.gz"
     path.write_bytes(
         build_tar((tarfile.TarInfo("outer/inner.tar.gz"), inner), (tarfile.TarInfo("outer/LICENSE"), LICENCE))
@@ -128,8 +129,9 @@ def test_unpack_extracts_from_an_archive_inside_the_archive(tmp_path: Path) -> N
         FileSet(
             "deep/*_truth.txt",
             "*.txt",
-            1,
-            sha256(f"one.txt\0{sha256(b'1')}\n".encode()),
+            2,
+            sha256(f"one.txt\0{sha256(b'o')}\ntwo.txt\0{sha256(b't')}\n".encode()),
+            count=2,
             inner_archive="outer/inner.tar.gz",
         ),
         FileSet("outer/LICENSE", "LICENSE", len(LICENCE), sha256(LICENCE)),
@@ -137,4 +139,5 @@ def test_unpack_extracts_from_an_archive_inside_the_archive(tmp_path: Path) -> N
     target = tmp_path / "target"
     target.mkdir()
     sizes = unpack.unpack_archive("sample", Archive("pip", "sample", "1.0", 0, "", file_sets), path, target)
-    assert sizes == {"one.txt": 1, "LICENSE": len(LICENCE)} and (target / "one.txt").read_bytes() == b"1"
+    assert sizes == {"one.txt": 1, "two.txt": 1, "LICENSE": len(LICENCE)}
+    assert (target / "one.txt").read_bytes() == b"o"

@@ -9,16 +9,8 @@ import pytest
 
 import jumok
 from jumok.data.datasets import korean_english_words as words
-from jumok.data.datasets.korean_english_sentences import (
-    SentencePair,
-    _conjugate_korean,
-    _Voice,
-    _Wording,
-    _write_english_action,
-    _write_korean_action,
-    choose_particle,
-    make_sentence_pairs,
-)
+from jumok.data.datasets.korean_english_sentences import Action, SentencePair, make_sentence_pairs
+from jumok.data.datasets.korean_english_words import Voice, Wording, choose_particle
 from jumok.errors import ArgumentError
 
 
@@ -83,7 +75,7 @@ def write_both(
     """Write a sentence from Korean words in both languages; how: tense, form and question word."""
     tense, form, question_word = (*how, "")[:3]
     subjects = [*words.PRONOUNS, *words.NAMES, *words.FAMILY, *words.PEOPLE]
-    arguments = (
+    action = Action(
         next(entry for entry in subjects if entry.korean == subject),
         next(entry for entry in words.VERBS if entry.stem == stem),
         next((entry for group in words.OBJECTS.values() for entry in group if entry.korean == noun), None),
@@ -94,7 +86,7 @@ def write_both(
         form,
         question_word,
     )
-    return _write_korean_action(_Voice(), *arguments).replace("|", ""), _write_english_action(_Wording(), *arguments)
+    return action.write_korean(Voice()).replace("|", ""), action.write_english(Wording())
 
 
 @pytest.mark.parametrize(
@@ -137,7 +129,7 @@ def test_both_languages_are_written(parts: tuple[str, ...], korean: str, english
 def test_verbs_are_conjugated(stem: str, forms: str) -> None:
     verb = next(verb for verb in words.VERBS if verb.stem == stem)
     conjugated = {
-        _conjugate_korean(_Voice(style), verb, tense, form).replace("|", "").replace(" ", "")
+        Voice(style).conjugate_verb(verb, tense, form).replace("|", "").replace(" ", "")
         for style in ("plain", "polite", "formal")
         for tense in ("present", "past", "future")
         for form in ("statement", "negation", "question")

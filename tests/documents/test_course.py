@@ -13,8 +13,7 @@ import pytest
 from nbclient import NotebookClient
 from page_blocks import ROOT, name_page, read_blocks
 
-from jumok.lab.exercises import EXERCISES, check_answer
-from jumok.lab.exercises.program_exercise import ProgramExercise
+from jumok.lab.exercises import EXERCISES, ProgramExercise, check_answer
 
 PAGES = course_pages.find_pages()
 ENGLISH_PAGES = [page for page in PAGES if page.parent.parent.name == "en"]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy
 import soundfile
 
-from jumok.data.audio.ogg_pages import compute_checksum
+from jumok.data.audio.containers import compute_checksum
 
 RATE = 8_000
 SUBFORMAT_END = bytes.fromhex("000000001000800000aa00389b71")
@@ -167,9 +167,9 @@ HOSTILE: dict[str, tuple[Build, str]] = {
     "one-byte-short.wav": (lambda: build_wav()[:-1], "is truncated"),
     "joined.wav": (lambda: build_wav(before=b"JUNK\0\0\0\0" * 1200), "more than 1,000 chunks"),
     "chunk-size-max.wav": (lambda: build_wav(before=build_chunk(b"LIST", b"", 2**32 - 1)), "no 'data' chunk"),
-    "no-format.wav": (lambda: build_wav(format_chunk=b""), "does not describe the format before the samples"),
-    "two-formats.wav": (lambda: build_wav(build_format() + build_format(rate=9)), "describes two formats"),
-    "short-format.wav": (lambda: build_wav(build_chunk(b"fmt ", bytes(8))), "has 8 bytes instead of 16"),
+    "no-format.wav": (lambda: build_wav(format_chunk=b""), "is damaged and cannot be decoded"),
+    "two-formats.wav": (lambda: build_wav(build_format() + build_format(rate=9)), "is damaged and cannot be decoded"),
+    "short-format.wav": (lambda: build_wav(build_chunk(b"fmt ", bytes(8))), "is damaged and cannot be decoded"),
     # WAV: rate, channels and format
     "rate-0.wav": (lambda: build_wav(build_format(rate=0)), "says 0 Hz"),
     "rate-1.wav": (lambda: build_wav(build_format(rate=1)), "has a rate of 1 Hz"),
@@ -184,16 +184,16 @@ HOSTILE: dict[str, tuple[Build, str]] = {
     ),
     "align-0.wav": (lambda: build_wav(build_format(align=0)), "0 bytes for 1 samples of 16 bits"),
     "align-max.wav": (lambda: build_wav(build_format(align=65_535)), "65,535 bytes for 1 samples"),
-    "bits-0.wav": (lambda: build_wav(build_format(bits=0)), "says 0 bits per sample, where the format has 8 or 16"),
-    "bits-255.wav": (lambda: build_wav(build_format(bits=255)), "says 255 bits per sample"),
-    "float-of-16-bits.wav": (lambda: build_wav(build_format(3)), "16 bits per sample, where the format has 32 or 64"),
-    "format-0.wav": (lambda: build_wav(build_format(0)), "format 0x0000, which is not PCM"),
-    "format-ffff.wav": (lambda: build_wav(build_format(0xFFFF)), "format 0xffff, which is not PCM"),
-    "adpcm.wav": (lambda: build_wav(build_format(2, bits=4, align=256)), "format 0x0002"),
-    "extensible-short.wav": (lambda: build_wav(build_format(0xFFFE)), "unknown extensible format"),
-    "extensible-strange.wav": (lambda: build_extensible(subformat=bytes(range(16))), "unknown extensible format"),
-    "extensible-adpcm.wav": (lambda: build_extensible(subformat=b"\2\0" + SUBFORMAT_END), "format 0x0002"),
-    "extensible-bits.wav": (lambda: build_extensible(valid_bits=200), "200 of 16 bits per sample are valid"),
+    "bits-0.wav": (lambda: build_wav(build_format(bits=0)), "0 bytes for 1 samples of 0 bits"),
+    "bits-255.wav": (lambda: build_wav(build_format(bits=255)), "is damaged and cannot be decoded"),
+    "float-of-16-bits.wav": (lambda: build_wav(build_format(3)), "is damaged and cannot be decoded"),
+    "format-0.wav": (lambda: build_wav(build_format(0)), "is damaged and cannot be decoded"),
+    "format-ffff.wav": (lambda: build_wav(build_format(0xFFFF)), "is damaged and cannot be decoded"),
+    "adpcm.wav": (lambda: build_wav(build_format(2, bits=4, align=256)), "is damaged and cannot be decoded"),
+    "extensible-short.wav": (lambda: build_wav(build_format(0xFFFE)), "is damaged and cannot be decoded"),
+    "extensible-strange.wav": (lambda: build_extensible(subformat=bytes(range(16))), "is damaged and cannot be"),
+    "extensible-adpcm.wav": (lambda: build_extensible(subformat=b"\2\0" + SUBFORMAT_END), "is damaged and cannot be"),
+    "extensible-bits.wav": (lambda: build_extensible(valid_bits=200), "samples of 16 bits, 200 of them valid"),
     "long.rf64.wav": (lambda: build_rf64(2**62), "is truncated, or was written to a pipe"),
     "riff-size.rf64.wav": (lambda: build_rf64(1600, 2**62), "says that it has"),
     "no-sizes.rf64.wav": (lambda: build_wav(data_size=2**32 - 1, identifier=b"RF64"), "is truncated"),

@@ -1,4 +1,4 @@
-"""The convolutional encoder-decoder: causal, not changed by padding, equal to plain loops, seen by the lens."""
+"""The convolutional encoder-decoder: causal, equal to plain loops, seen by the lens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from jumok.errors import ShapeError
 from jumok.lab.experiments.convolutional_seq2seq import (
     ConvolutionalConfig,
     ConvolutionalSeq2Seq,
@@ -47,19 +46,6 @@ def test_every_source_token_changes_the_logits(model: ConvolutionalSeq2Seq) -> N
         assert (model(changed, target).logits - model(source, target).logits).abs().amax((1, 2)).min() > 0
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_does_not_change_the_logits(model: ConvolutionalSeq2Seq, side: str) -> None:
-    source, target = draw_tokens(SOURCE), draw_tokens(TARGET)
-    expected = model(source, target).logits
-    padding, mask = draw_tokens(3), torch.ones(BATCH, SOURCE, dtype=torch.bool)
-    parts, masks = [source, padding], [mask, torch.zeros(BATCH, 3, dtype=torch.bool)]
-    if side == "left":
-        parts, masks = parts[::-1], masks[::-1]
-    logits = model(torch.cat(parts, 1), target, source_token_mask=torch.cat(masks, 1)).logits
-    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12)
-    assert not torch.allclose(model(torch.cat(parts, 1), target).logits, expected)
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_convolution_equals_plain_loops(causal: bool) -> None:
     torch.manual_seed(1)
@@ -85,8 +71,3 @@ def test_lens_records_the_attention_of_every_decoder_block(model: ConvolutionalS
     weights = capture.weights("decoder.1.cross", 0)
     assert weights.shape == (TARGET, SOURCE)
     torch.testing.assert_close(weights.sum(-1), torch.ones(TARGET))
-
-
-def test_wrong_mask_is_refused(model: ConvolutionalSeq2Seq) -> None:
-    with pytest.raises(ShapeError, match="token_mask is"):
-        model(draw_tokens(SOURCE), draw_tokens(TARGET), source_token_mask=torch.ones(BATCH, 3, dtype=torch.bool))

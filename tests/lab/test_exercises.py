@@ -96,7 +96,7 @@ def test_functions_with_other_results_are_described() -> None:
 
 
 def test_endless_programs_are_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jumok.lab.exercises.program_exercise.SECONDS", 0.5)
+    monkeypatch.setattr("jumok.lab.exercises.exercise.SECONDS", 0.5)
     assert "did not end within" in check_program("while True: pass", tmp_path)[1]
 
 

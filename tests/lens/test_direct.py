@@ -22,7 +22,7 @@ from jumok.lens import (
     compute_head_contributions,
     sum_future_weights,
 )
-from jumok.lens.describe.word_weights import merge_into_words
+from jumok.lens.describe.head_statistics import merge_into_words
 from jumok.lens.effects.direct_effects import find_output_projection
 from jumok.lens.effects.metrics import LogitDifference
 from jumok.models.gpt import GPT, llama_config

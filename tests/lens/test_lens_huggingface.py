@@ -394,6 +394,7 @@ def test_ablation_equals_zeroing_the_last_layer_in_every_family(name: str, part:
     """Whatever names a family gives to its modules."""
     from jumok.lens.effects.direct_effects import find_output_projection
     from jumok.lens.huggingface.module_names import find_feedforwards
+    from jumok.lens.sites import find_mlp
 
     model, inputs = build_model(name), MODELS[name][2]
     with torch.no_grad(), Lens(model) as lens:
@@ -404,7 +405,7 @@ def test_ablation_equals_zeroing_the_last_layer_in_every_family(name: str, part:
         if part == "attention":
             tensors = list(find_output_projection(model, site))
         else:
-            block = lens.find_mlp(site)
+            block = find_mlp(model, site)
             assert block.split(".")[:3] == site.split(".")[:3], "of the same layer"
             module = next(module for name, module in find_feedforwards(model) if name == block)
             linears = [

@@ -119,8 +119,8 @@ def test_repeated_tokens_repeat_once() -> None:
 def test_annotated_sentences_are_trees_and_their_arcs_expand_to_tokens() -> None:
     from jumok.data.tokenizers.token_labels import group_words
     from jumok.data.tokenizers.tokenizer import Tokenizer
-    from jumok.lens.describe.annotated_sentences import ENGLISH_SENTENCES, KOREAN_SENTENCES
     from jumok.lens.describe.head_profile import expand_arcs
+    from jumok.lens.describe.sentence_margins import ENGLISH_SENTENCES, KOREAN_SENTENCES
 
     tokenizer = Tokenizer.for_bytes()
     for sentence in (*ENGLISH_SENTENCES, *KOREAN_SENTENCES):
@@ -151,8 +151,8 @@ def test_a_profile_classifies_heads_on_further_texts(tiny: Any) -> None:
 
 def test_annotated_sentences_are_scored_as_by_classify_heads(tiny: Any) -> None:
     from jumok.data.tokenizers.token_labels import group_words
-    from jumok.lens.describe.annotated_sentences import ENGLISH_SENTENCES, KOREAN_SENTENCES
     from jumok.lens.describe.head_profile import HeadProfiler, expand_arcs
+    from jumok.lens.describe.sentence_margins import ENGLISH_SENTENCES, KOREAN_SENTENCES
 
     def tokenize_words(text: str) -> tuple[list[int], list[range]]:
         tokens = tiny.tokenizer.encode(text)

@@ -11,7 +11,7 @@ import torch
 import jumok
 from jumok.attention import mask
 from jumok.errors import ArgumentError
-from jumok.lens.edits.edit_types import Ablate, Edit, KnockOut, Remask, Scale
+from jumok.lens import Ablate, Edit, KnockOut, Remask, Scale
 
 WRONG: list[tuple[Any, str]] = [
     ([], "an edit in JSON is an object"),

@@ -13,9 +13,8 @@ from jumok.cli import cli
 from jumok.data.tokenizers.token_labels import group_words
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.lens import Lens, classify_heads, profile_heads
-from jumok.lens.describe.annotated_sentences import ENGLISH_SENTENCES, AnnotatedSentence
 from jumok.lens.describe.head_kinds import HeadKind
-from jumok.lens.describe.sentence_margins import SentenceMargin, WordPairs
+from jumok.lens.describe.sentence_margins import ENGLISH_SENTENCES, AnnotatedSentence, SentenceMargin, WordPairs
 from jumok.models.gpt import GPT, GPTConfig
 
 CAUSAL_HEADS = ("subject", "previous", "similar", "sink")

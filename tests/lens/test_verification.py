@@ -13,7 +13,7 @@ import jumok
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, KnockOut, Lens, Patch
 from jumok.lens.huggingface import attention_function, forward_scope, router
-from jumok.lens.huggingface.output_comparison import compare_outputs
+from jumok.lens.huggingface.router import compare_outputs
 
 TOKENS = torch.randint(3, 90, (2, 13), generator=torch.Generator().manual_seed(0))
 LLAMA: dict[str, Any] = {

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import jumok
-from jumok.data.readers.documents import TextPiece
-from jumok.data.token_store.token_shards import TokenShards
+from jumok.data.readers.text_examples import TextPiece
+from jumok.data.token_shards import TokenShards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.models.bert import BERT, BERTConfig

@@ -18,7 +18,7 @@ import jumok
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.run_lock import LOCK_FILE, lock_run
 from jumok.cli import main
-from jumok.data.token_store import token_shards
+from jumok.data import token_shards
 from jumok.errors import ArgumentError, TrainingError
 from jumok.recipes import resume_run
 from jumok.recipes.run_setup import format_resume_command

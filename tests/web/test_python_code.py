@@ -13,7 +13,7 @@ from page_client import PageClient
 import jumok
 from jumok.attention import mask as masks
 from jumok.lens import Ablate, KnockOut, Remask, Scale
-from jumok.lens.edits.edit_types import Edit
+from jumok.lens.edits.edit_base import Edit
 from jumok.web.answers.python_code import write_edit
 from jumok.web.session import Session, Start
 from transformers_folders import write_folder

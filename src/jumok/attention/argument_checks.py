@@ -35,13 +35,7 @@ HIDDEN = ("positional", "unknown")
 
 
 def check_tensors(query: Any, key: Any, value: Any) -> None:
-    """Raise an error if query, key and value are not tensors that fit together.
-
-    Args:
-        query: Queries, ``[batch, head, query, head_width]``.
-        key: Keys, ``[batch, group, key, key_width]``.
-        value: Values, ``[batch, group, key, value_width]``.
-    """
+    """Raise an error if query, key and value are not tensors that fit together."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not (
             isinstance(tensor, Tensor)
@@ -80,14 +74,7 @@ def check_tensors(query: Any, key: Any, value: Any) -> None:
 
 
 def check_settings(mask: object, bias: object, score: object, dropout: float) -> None:
-    """Raise ArgumentError for a mask, bias, score or dropout of the wrong type or value.
-
-    Args:
-        mask: Must be a Mask or None.
-        bias: Must be a Bias or None.
-        score: Must be a Score.
-        dropout: Must be at least 0 and below 1.
-    """
+    """Raise ArgumentError for a mask, bias, score or dropout of the wrong type or value."""
     if not isinstance(score, Score):
         raise ArgumentError(f"score must be a Score of jumok.attention.score, not {describe_argument(score)}")
     if mask is not None and not isinstance(mask, Mask):

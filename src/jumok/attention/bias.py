@@ -56,13 +56,7 @@ class Sum(Bias):
 
 @dataclass(frozen=True, eq=False)
 class T5Buckets(Bias):
-    """One learned number per head and bucket of distances (Raffel et al. 2020); made by ``t5``.
-
-    Args:
-        table: Learned numbers, ``[bucket, head]``.
-        bidirectional: Whether half of the buckets are for keys ahead.
-        max_distance: Distance from which all keys share the last bucket.
-    """
+    """One learned number per head and bucket of distances (Raffel et al. 2020); made by ``t5``."""
 
     table: Tensor
     bidirectional: bool
@@ -102,11 +96,7 @@ class T5Buckets(Bias):
 
 @dataclass(frozen=True)
 class Alibi(Bias):
-    """``-slope * |query - key|``, with one slope per head (Press, Smith and Lewis 2022); made by ``alibi``.
-
-    Args:
-        slopes: One slope per head.
-    """
+    """``-slope * |query - key|``, with one slope per head (Press, Smith and Lewis 2022); made by ``alibi``."""
 
     slopes: tuple[float, ...]
 

@@ -16,11 +16,7 @@ from jumok.errors import ArgumentError, ShapeError
 
 
 class Slot:
-    """The keys and values of one attention, in one buffer.
-
-    Args:
-        capacity: Number of positions to allocate at once; None lets the buffer grow by doubling.
-    """
+    """The keys and values of one attention, in one buffer."""
 
     def __init__(self, capacity: int | None) -> None:
         self.capacity = capacity
@@ -50,19 +46,7 @@ class Slot:
         return buffer[:, :, : self.length]
 
     def append(self, key: axes.Key, value: axes.Value) -> tuple[Tensor, Tensor]:
-        """Append new keys and values.
-
-        Args:
-            key: New keys, ``[batch, group, new, key_width]``.
-            value: New values, ``[batch, group, new, value_width]``.
-
-        Returns:
-            All cached keys and values, as views.
-
-        Raises:
-            ArgumentError: If gradients are required.
-            ShapeError: If the shapes do not fit, or the capacity is exceeded.
-        """
+        """Append new keys and values."""
         if torch.is_grad_enabled() and (key.requires_grad or value.requires_grad):
             raise ArgumentError("a cache works without gradients; use torch.no_grad(), or run without a cache")
 
@@ -75,11 +59,7 @@ class Slot:
         return self._key[:, :, :end], self._value[:, :, :end]
 
     def select(self, rows: Tensor) -> None:
-        """Keep these batch rows, in this order.
-
-        Args:
-            rows: Integer indices of batch rows; a row may occur several times.
-        """
+        """Keep these batch rows, in this order."""
         if self._key is not None and self._value is not None:
             self._key = self._key.index_select(0, rows)
             self._value = self._value.index_select(0, rows)

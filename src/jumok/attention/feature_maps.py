@@ -36,19 +36,11 @@ class FeatureMap:
     """
 
     def map_queries(self, vectors: Vectors) -> ScaledFeatures:
-        """Return the features of queries and their log scale.
-
-        Args:
-            vectors: Queries, ``[batch, head, length, inner]``.
-        """
+        """Return the features of queries and their log scale."""
         raise NotImplementedError
 
     def map_keys(self, vectors: Vectors) -> ScaledFeatures:
-        """Return the features of keys and their log scale.
-
-        Args:
-            vectors: Keys, ``[batch, head, length, inner]``.
-        """
+        """Return the features of keys and their log scale."""
         raise NotImplementedError
 
 

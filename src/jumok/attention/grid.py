@@ -18,11 +18,7 @@ Positions = range | Tensor  # a range, or integers [length] or [batch, length]
 
 
 def count_positions(positions: Positions) -> int:
-    """Return how many positions there are per batch row.
-
-    Args:
-        positions: A range, or integers ``[length]`` or ``[batch, length]``.
-    """
+    """Return how many positions there are per batch row."""
     if not isinstance(positions, range):
         return positions.shape[-1]
     if positions.step == 1 and positions.start < positions.stop:
@@ -31,19 +27,7 @@ def count_positions(positions: Positions) -> int:
 
 
 def check_positions(positions: object, length: int, batch: int, axis: str) -> Positions:
-    """Return the positions if they fit the tensors.
-
-    Args:
-        positions: A range, or integers ``[length]`` or ``[batch, length]``.
-        length: Number of queries or keys.
-        axis: ``"query"`` or ``"key"``, for error messages.
-
-    Returns:
-        The range, or the positions as an int64 tensor.
-
-    Raises:
-        ShapeError: If the type or the shape is wrong.
-    """
+    """Return the positions if they fit the tensors."""
     if isinstance(positions, range):
         if len(positions) != length:
             raise ShapeError(
@@ -65,20 +49,12 @@ def check_positions(positions: object, length: int, batch: int, axis: str) -> Po
 
 
 def describe_argument(argument: object) -> str:
-    """Return the type of an argument in the words of an error message.
-
-    Args:
-        argument: A wrong argument of ``attend()``.
-    """
+    """Return the type of an argument in the words of an error message."""
     return f"a tensor of {argument.dtype}" if isinstance(argument, Tensor) else type(argument).__name__
 
 
 class Grid:
-    """The cells ``batches x heads x queries x keys``.
-
-    Args:
-        query_positions: Positions of the queries, a range or integers ``[length]`` or ``[batch, length]``.
-    """
+    """The cells ``batches x heads x queries x keys``."""
 
     def __init__(
         self,
@@ -159,22 +135,14 @@ class Grid:
         return Grid(self.batches, self.heads, query_positions, key_positions, self.device)
 
     def max_position(self, axis: str) -> int:
-        """Return the largest position on this axis, or -1 on an empty axis.
-
-        Args:
-            axis: ``"query"`` or ``"key"``.
-        """
+        """Return the largest position on this axis, or -1 on an empty axis."""
         positions = self._get_positions(axis)
         if isinstance(positions, range):
             return max(positions[0], positions[-1]) if len(positions) else -1
         return int(positions.max()) if positions.numel() else -1
 
     def min_position(self, axis: str) -> int:
-        """Return the smallest position on this axis, or 0 on an empty axis.
-
-        Args:
-            axis: ``"query"`` or ``"key"``.
-        """
+        """Return the smallest position on this axis, or 0 on an empty axis."""
         positions = self._get_positions(axis)
         if isinstance(positions, range):
             return min(positions[0], positions[-1]) if len(positions) else 0
@@ -184,7 +152,6 @@ class Grid:
         """Raise ShapeError if a position on this axis lies outside ``0 .. limit - 1``.
 
         Args:
-            axis: ``"query"`` or ``"key"``.
             name: Name of the table's mask or bias, or a function that returns it, for the error message.
         """
         if not count_positions(self._get_positions(axis)):
@@ -208,12 +175,7 @@ def _slice_positions(positions: Positions, indices: slice) -> Positions:
 
 
 class BlockGrid:
-    """A grid cut into blocks of ``query_size`` x ``key_size`` cells, for classifying blocks at once.
-
-    Args:
-        query_size: Queries per block.
-        key_size: Keys per block.
-    """
+    """A grid cut into blocks of ``query_size`` x ``key_size`` cells, for classifying blocks at once."""
 
     def __init__(self, grid: Grid, query_size: int, key_size: int) -> None:
         self.grid = grid

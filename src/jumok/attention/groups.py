@@ -12,15 +12,7 @@ from torch import Tensor
 def multiply_by_group(
     left: Float[Tensor, "batch head query inner"], right: Float[Tensor, "batch group inner column"]
 ) -> Float[Tensor, "batch head query column"]:
-    """Compute ``left @ right``, where every head uses the matrix of its group.
-
-    Args:
-        left: One matrix per head, ``[batch, head, query, inner]``.
-        right: One matrix per group, ``[batch, group, inner, column]``.
-
-    Returns:
-        One matrix per head, ``[batch, head, query, column]``.
-    """
+    """Compute ``left @ right``, where every head uses the matrix of its group."""
     batch, head, query, inner = left.shape
     groups = right.shape[1]
     if head == groups:
@@ -34,15 +26,7 @@ def multiply_by_group(
 def sum_products_by_group(
     left: Float[Tensor, "batch head query row"], right: Float[Tensor, "batch head query column"], groups: int
 ) -> Float[Tensor, "batch {groups} row column"]:
-    """Compute ``left.T @ right`` summed over the heads of each group: the gradient of shared keys and values.
-
-    Args:
-        left: One matrix per head, ``[batch, head, query, row]``.
-        right: One matrix per head, ``[batch, head, query, column]``.
-
-    Returns:
-        One matrix per group, ``[batch, group, row, column]``.
-    """
+    """Compute ``left.T @ right`` summed over the heads of each group: the gradient of shared keys and values."""
     batch, head, query, row = left.shape
     rows = head // groups * query
     stacked = left.reshape(batch, groups, rows, row).transpose(-1, -2)
@@ -52,14 +36,7 @@ def sum_products_by_group(
 def expand_groups(
     shared: Float[Tensor, "batch group key inner"], heads: int
 ) -> Float[Tensor, "batch {heads} key inner"]:
-    """Repeat the tensor of each group for all heads of the group.
-
-    Args:
-        shared: One matrix per group, ``[batch, group, key, inner]``.
-
-    Returns:
-        One matrix per head, ``[batch, head, key, inner]``.
-    """
+    """Repeat the tensor of each group for all heads of the group."""
     batch, groups, key, inner = shared.shape
     if groups == heads:
         return shared

@@ -25,11 +25,7 @@ MAX_CELLS = 2**24  # of the mask that are evaluated at once
 def compute_isolated(
     request: AttentionRequest, compute: Callable[[AttentionRequest], AttentionOutput]
 ) -> AttentionOutput:
-    """Compute a request so that a row depends on nothing but its query and the keys that it may attend to.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Compute a request so that a row depends on nothing but its query and the keys that it may attend to."""
     query, key, value = request.query, request.key, request.value
     if query.is_meta or not key.numel():
         return compute(request)

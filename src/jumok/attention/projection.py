@@ -24,7 +24,6 @@ class Sizes:
     """The sizes of a multi-head attention.
 
     Args:
-        source_width: Width of the vectors that keys and values are computed from.
         key_bias: Whether the map of the keys has one too. It adds the same number to all scores of a query, which does
             not change the weights, so Whisper has none.
     """
@@ -54,14 +53,7 @@ QueryKeyValueParameters = tuple[
 def split_heads(
     joined: Float[Tensor, "batch length joined_width"], heads: int
 ) -> Float[Tensor, "batch {heads} length head_width"]:
-    """Return a view in the layout of ``attend()``.
-
-    Args:
-        joined: Vectors of all heads, ``[batch, length, heads * head_width]``.
-
-    Returns:
-        ``[batch, head, length, head_width]``.
-    """
+    """Return a view in the layout of ``attend()``."""
     batch, length, width = joined.shape
     return joined.view(batch, length, heads, width // heads).transpose(1, 2)
 
@@ -72,27 +64,15 @@ class Projection(nn.Module):
     sizes: Sizes
 
     def forward(self, inputs: axes.Hidden) -> tuple[Tensor, Tensor, Tensor]:
-        """Return query, key and value of one sequence.
-
-        Args:
-            inputs: Hidden vectors, ``[batch, query, width]``.
-        """
+        """Return query, key and value of one sequence."""
         return self.project_queries(inputs), *self.project_keys_values(inputs)
 
     def project_queries(self, inputs: axes.Hidden) -> axes.Query:
-        """Return the queries, ``[batch, head, query, head_width]``.
-
-        Args:
-            inputs: Hidden vectors, ``[batch, query, width]``.
-        """
+        """Return the queries, ``[batch, head, query, head_width]``."""
         raise NotImplementedError
 
     def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
-        """Return keys ``[batch, group, key, head_width]`` and values ``[batch, group, key, value_width]``.
-
-        Args:
-            source: Hidden vectors, ``[batch, key, source_width]``.
-        """
+        """Return keys ``[batch, group, key, head_width]`` and values ``[batch, group, key, value_width]``."""
         raise NotImplementedError
 
     def get_parameters(self) -> QueryKeyValueParameters:
@@ -100,20 +80,12 @@ class Projection(nn.Module):
         raise NotImplementedError
 
     def load_parameters(self, parameters: QueryKeyValueParameters) -> None:
-        """Copy parameters into this projection.
-
-        Args:
-            parameters: What ``get_parameters`` of a projection of the same sizes returned.
-        """
+        """Copy parameters into this projection."""
         raise NotImplementedError
 
 
 class Fused(Projection):
-    """One map to query, key and value together (GPT-2): one large product instead of three.
-
-    Args:
-        sizes: The sizes of the attention; ``source_width`` must equal ``width``.
-    """
+    """One map to query, key and value together (GPT-2): one large product instead of three."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()

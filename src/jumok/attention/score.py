@@ -35,39 +35,22 @@ class Score:
     hidden_width: int = 0
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """Raise ShapeError if the widths do not fit this formula.
-
-        Args:
-            query: Queries, ``[batch, head, query, head_width]``.
-            key: Keys, ``[batch, group, key, key_width]``.
-        """
+        """Raise ShapeError if the widths do not fit this formula."""
         raise NotImplementedError
 
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
-        """Return the score of every query and key, ``[batch, head, query, key]``.
-
-        Args:
-            query: Queries, ``[batch, head, query, head_width]``.
-            key: Keys, ``[batch, group, key, key_width]``.
-        """
+        """Return the score of every query and key, ``[batch, head, query, key]``."""
         raise NotImplementedError
 
     def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
         """Return ``(new_query, scale)`` with scores = scale * new_query . key, or None for other formulas.
 
         The scale is above 0, because kernels scale after they apply the causal mask: -inf * 0 is NaN, -inf * -1 is inf.
-
-        Args:
-            query: Queries, ``[batch, head, query, head_width]``.
         """
         return None
 
     def convert_sink(self, like: Tensor) -> Tensor | None:
-        """Return the sink in the type of a tensor and within its range: the softmax of an infinite number is NaN.
-
-        Args:
-            like: A tensor of the type in which the scores are computed.
-        """
+        """Return the sink in the type of a tensor and within its range: the softmax of an infinite number is NaN."""
         if self.sink is None:
             return None
         limits = torch.finfo(like.dtype)
@@ -126,23 +109,13 @@ class ScaledDot(Score):
         return (-query, -scale) if scale <= -SMALLEST else (query * scale, 1.0)
 
     def get_scale(self, query: Tensor) -> float:
-        """Return the factor of the dot product.
-
-        Args:
-            query: Queries, ``[batch, head, query, head_width]``.
-        """
+        """Return the factor of the dot product."""
         return 1 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
 
 
 @dataclass(frozen=True, eq=False)
 class Dot(ScaledDot):
-    """query . key, unscaled (Luong et al. 2015, "dot").
-
-    Args:
-        scale: Factor of the dot product, 1.
-        softcap: As in ``ScaledDot``.
-        sink: As in ``ScaledDot``.
-    """
+    """query . key, unscaled (Luong et al. 2015, "dot")."""
 
     scale: float | None = 1.0
 

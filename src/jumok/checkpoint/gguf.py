@@ -26,11 +26,7 @@ ROWS_PER_CHUNK = 2048  # dequantising a whole embedding at once would need sever
 
 
 def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
-    """Load a model and its tokenizer from a GGUF file.
-
-    Raises:
-        CheckpointError: If the gguf package is missing, or the file is damaged or not supported.
-    """
+    """Load a model and its tokenizer from a GGUF file."""
     try:
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
     except ImportError:

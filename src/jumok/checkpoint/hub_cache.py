@@ -37,9 +37,6 @@ def find_snapshot(name: str) -> Path | None:
 
     Args:
         name: owner/name or owner/name@revision, where a revision is a branch, a tag or a commit.
-
-    Raises:
-        CheckpointError: If the model or its revision is not in the cache.
     """
     name, at, revision = name.partition("@")
     if not NAME.fullmatch(name) or "--" in name or ".." in name:

@@ -37,11 +37,7 @@ class Loaded:
     speech_tokens: SpeechTokens | None = None
 
     def require_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer.
-
-        Raises:
-            ArgumentError: If the model was loaded without one.
-        """
+        """Return the tokenizer."""
         if self.tokenizer is None:
             raise ArgumentError(
                 "this model has no tokenizer, so it cannot read or write text; pass token ids to the model from "
@@ -54,9 +50,6 @@ def check_vocabulary(tokenizer: Tokenizer, model: Model) -> None:
     """Raise an error if a tokenizer belongs to a model with a far larger vocabulary.
 
     A few tokens more than the model has embeddings for are common: fine-tuned models add tokens that are not used.
-
-    Raises:
-        CheckpointError: If the tokenizer's vocabulary is more than twice as large.
     """
     embeddings = getattr(model.config, "vocabulary", None)
     if isinstance(embeddings, int) and tokenizer.vocabulary > 2 * embeddings + 1000:
@@ -67,11 +60,7 @@ def check_vocabulary(tokenizer: Tokenizer, model: Model) -> None:
 
 
 def check_speech_tokens(speech_tokens: SpeechTokens, model: Model) -> None:
-    """Raise an error if special tokens do not belong to a model.
-
-    Raises:
-        CheckpointError: If a token is not in the vocabulary, or a head is not in the decoder.
-    """
+    """Raise an error if special tokens do not belong to a model."""
     config = model.config
     assert isinstance(config, SpeechConfig)
     token_ids = (
@@ -98,14 +87,7 @@ def check_speech_tokens(speech_tokens: SpeechTokens, model: Model) -> None:
 
 
 def check_labels(labels: object, model: Model) -> tuple[str, ...]:
-    """Return the class labels as a tuple, after validating them.
-
-    Args:
-        labels: One name per class; it may come from an untrusted file.
-
-    Raises:
-        CheckpointError: If the model has no classes or a different number of them, or a label is not a short text.
-    """
+    """Return the class labels as a tuple, after validating them."""
     if model.class_count is None:
         raise CheckpointError(f"this {model.family} model has no classes to label")
     if isinstance(labels, str) or not isinstance(labels, Iterable) or isinstance(labels, dict):
@@ -127,14 +109,7 @@ def _has_surrogate(name: str) -> bool:
 
 
 def parse_id2label(id2label: JSONValue, model: Model) -> tuple[str, ...] | None:
-    """Return the class labels in a Hugging Face config; None if it has none, or only placeholders.
-
-    Args:
-        id2label: "id2label" in config.json, such as {"0": "cat", "1": "dog"}.
-
-    Raises:
-        CheckpointError: If the labels are not one text per class.
-    """
+    """Return the class labels in a Hugging Face config; None if it has none, or only placeholders."""
     if id2label is None or model.class_count is None:  # transformers writes two labels for models without classes too
         return None
     if not isinstance(id2label, dict):

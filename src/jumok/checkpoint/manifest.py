@@ -29,11 +29,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def verify_manifest(folder: Path) -> None:
-    """Compare every file with the manifest.
-
-    Raises:
-        CheckpointError: If a file is missing or changed; the message names the first one.
-    """
+    """Compare every file with the manifest."""
     files = read_json(folder, MANIFEST_FILE).get("files")
     if not isinstance(files, dict) or not files:
         raise CheckpointError(f"{MANIFEST_FILE} in {folder.name} lists no files; the checkpoint is damaged")
@@ -51,14 +47,7 @@ def verify_manifest(folder: Path) -> None:
 
 @contextmanager
 def create_folder_atomically(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder to write into. It is renamed to ``target`` on success and removed on failure.
-
-    Args:
-        target: The folder to create; it must not exist, or be empty.
-
-    Raises:
-        CheckpointError: If ``target`` exists.
-    """
+    """Yield a temporary folder to write into. It is renamed to ``target`` on success and removed on failure."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise CheckpointError(f"{target} already exists; choose another folder, or remove it first")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -22,9 +22,6 @@ def build_on_meta(family: type[Model], config: Config, dtype: torch.dtype, origi
 
     Args:
         origin: The file that contains the config, for error messages.
-
-    Raises:
-        CheckpointError: If a size in the config is too large for any tensor.
     """
     try:
         with torch.device("meta"):
@@ -97,16 +94,7 @@ class NameTable:
     def load_parameters(
         self, model: nn.Module, names: Iterable[str], read: Callable[[str], Tensor], origin: str
     ) -> None:
-        """Load the parameters one at a time, so that no second copy of the model is in memory.
-
-        Args:
-            model: The model; its parameters may be on the meta device.
-            read: Returns a tensor of the file by its name.
-            origin: The file's name, for error messages.
-
-        Raises:
-            CheckpointError: If a tensor is missing, has the wrong shape, or matches no parameter.
-        """
+        """Load the parameters one at a time, so that no second copy of the model is in memory."""
         stored = self._find_stored_names(names)
         for copy, original in self.copies.items():
             if copy in stored and original in stored and not torch.equal(read(stored[copy]), read(stored[original])):

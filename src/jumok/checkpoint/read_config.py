@@ -16,12 +16,6 @@ from .tensor_files import read_json
 def read_config(name: str | Path) -> Config:
     """Return the config of a model. The tensors of a folder are not read; a .gguf file is loaded.
 
-    Args:
-        name: A model, as for ``jumok.load``.
-
-    Raises:
-        CheckpointError: If there is no such model, or its config is damaged or not supported.
-
     >>> read_config("tiny").width
     96
     """

@@ -16,14 +16,7 @@ from . import hub_cache, run_folder
 
 
 def resolve_model_path(name: str | Path) -> Path:
-    """Return the model folder or .gguf file for a name.
-
-    Args:
-        name: A path, "tiny", "translator", a name of the catalogue, or a hub name (owner/name, owner/name@revision).
-
-    Raises:
-        CheckpointError: If there is no such model on this machine.
-    """
+    """Return the model folder or .gguf file for a name."""
     if not isinstance(name, str | Path) or not str(name).strip():
         received = repr(name) if isinstance(name, str | Path) else describe_type(name)
         names = ", ".join((*INCLUDED, *LOADABLE))

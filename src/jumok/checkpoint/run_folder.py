@@ -82,14 +82,7 @@ def list_checkpoints(run: Path) -> list[tuple[int, Path]]:
 
 
 def read_pointer(run: Path, pointer: str) -> Path | None:
-    """Return the checkpoint that a pointer names; None if there is no pointer, or its checkpoint is gone.
-
-    Args:
-        pointer: "best" or "last".
-
-    Raises:
-        CheckpointError: If the pointer's file is damaged.
-    """
+    """Return the checkpoint that a pointer names; None if there is no pointer, or its checkpoint is gone."""
     if not (run / f"{pointer}.json").is_file():
         return None
     try:
@@ -103,11 +96,7 @@ def read_pointer(run: Path, pointer: str) -> Path | None:
 
 
 def select_checkpoint(run: Path) -> Path:
-    """Return the checkpoint to load from a run: the best, else the last, else the newest.
-
-    Raises:
-        CheckpointError: If the run has no checkpoint yet, or a pointer is damaged or names a checkpoint that is gone.
-    """
+    """Return the checkpoint to load from a run: the best, else the last, else the newest."""
     checkpoints = [folder for _, folder in list_checkpoints(run)]
     for pointer in ("best", "last"):
         try:
@@ -128,11 +117,7 @@ def select_checkpoint(run: Path) -> Path:
 
 
 def write_pointer(run: Path, pointer: str, checkpoint: Path) -> None:
-    """Atomically point ``best`` or ``last`` to another checkpoint.
-
-    Args:
-        pointer: "best" or "last".
-    """
+    """Atomically point ``best`` or ``last`` to another checkpoint."""
     write_atomically(run / f"{pointer}.json", json.dumps({"checkpoint": checkpoint.name}) + "\n")
 
 

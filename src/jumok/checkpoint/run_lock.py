@@ -31,14 +31,7 @@ UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some network fil
 
 @contextlib.contextmanager
 def lock_run(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run's folder while the context is open. Loading a model from the folder needs no lock.
-
-    Args:
-        folder: The folder; it must exist.
-
-    Raises:
-        TrainingError: If another process holds the lock; the message says which.
-    """
+    """Hold the lock of a run's folder while the context is open. Loading a model from the folder needs no lock."""
     handle = _acquire_lock(folder)
     try:
         yield

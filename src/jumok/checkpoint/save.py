@@ -100,11 +100,7 @@ def _check_complete(model: Model) -> None:
 
 
 def list_restrictions(model: Model, format: str) -> list[str]:
-    """Return sentences on what the saved model cannot do, although ours can.
-
-    Args:
-        format: "jumok" or "huggingface".
-    """
+    """Return sentences on what the saved model cannot do, although ours can."""
     if (
         format != "huggingface"
         or find_dialect_for(model.config).to_hf_config(model.config).get("summary_type") != "mean"
@@ -129,7 +125,6 @@ def write_model_files(
     """Write all files of the jumok format except the manifest; training adds more files before it writes the manifest.
 
     Args:
-        model: The model, for its config.
         tensors: The parameters to write, by name; training passes a running average here instead of the model's own.
     """
     _write_files(folder, _describe_model(model, labels), tensors, tokenizer, preparation)

@@ -31,11 +31,7 @@ DTYPE_SIZES = {
 
 
 def check_path_encoding(path: str | Path) -> None:
-    """Raise an error if a path is not UTF-8: neither run.json nor the safetensors library can hold such a name.
-
-    Raises:
-        CheckpointError: If the path contains bytes that are not UTF-8.
-    """
+    """Raise an error if a path is not UTF-8: neither run.json nor the safetensors library can hold such a name."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -45,14 +41,7 @@ def check_path_encoding(path: str | Path) -> None:
 
 
 def safe_join(folder: Path, name: str) -> Path:
-    """Return the path of a file in a folder.
-
-    Args:
-        name: The file's base name; it may come from an untrusted file.
-
-    Raises:
-        CheckpointError: If the name or a symlink points outside the folder, or is not a file.
-    """
+    """Return the path of a file in a folder."""
     if not name or name != os.path.basename(name) or name in (".", "..") or "\0" in name or "\\" in name:
         raise CheckpointError(f"{folder.name}: the file name {name[:80]!r} is not a plain name inside the folder")
     path = folder / name
@@ -81,11 +70,7 @@ def _find_roots(folder: Path) -> tuple[Path, ...]:
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
-    """Return a JSON object from a file.
-
-    Raises:
-        CheckpointError: If the file is missing, too large, or not a JSON object.
-    """
+    """Return a JSON object from a file."""
     path = safe_join(folder, name)
     if not path.is_file():
         raise CheckpointError(f"{folder} has no {name}; is it a model folder?")
@@ -108,11 +93,7 @@ class TensorReader(Protocol):
 
 
 class TensorFiles:
-    """The tensors of a folder: model.safetensors, or the shards that model.safetensors.index.json lists.
-
-    Raises:
-        CheckpointError: If there are no such files, or they are damaged.
-    """
+    """The tensors of a folder: model.safetensors, or the shards that model.safetensors.index.json lists."""
 
     def __init__(self, folder: Path) -> None:
         check_path_encoding(folder)
@@ -165,11 +146,7 @@ class TensorFiles:
         return list(dict.fromkeys(self._files.values()))
 
     def read(self, name: str) -> Tensor:
-        """Return a tensor.
-
-        Args:
-            name: Its name, one of ``names``.
-        """
+        """Return a tensor."""
         path = self._files[name]
         try:
             if path not in self._open:
@@ -186,11 +163,7 @@ def _mention_pickled(folder: Path) -> str:
 
 
 def check_header(path: Path) -> list[str]:
-    """Return the names in a safetensors file, after checking that its header describes exactly the bytes that follow.
-
-    Raises:
-        CheckpointError: If the header is damaged.
-    """
+    """Return the names in a safetensors file, after checking that its header describes the bytes that follow."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little") if size >= 8 else size
@@ -235,11 +208,7 @@ def _read_span(path: Path, name: str, entry: object) -> tuple[int, int, str]:
 
 
 def read_tensor(path: Path) -> Tensor:
-    """Return the only tensor of a .safetensors file.
-
-    Raises:
-        CheckpointError: If the file is missing, too large or damaged, or holds several tensors.
-    """
+    """Return the only tensor of a .safetensors file."""
     if not path.is_file() or path.suffix != ".safetensors":
         raise CheckpointError(f"there is no .safetensors file {str(path)[:200]!r}")
     check_path_encoding(path)
@@ -257,11 +226,7 @@ def read_tensor(path: Path) -> Tensor:
 
 
 def read_pickled_tensors(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of pytorch_model.bin or *.pt, read with ``weights_only``.
-
-    Raises:
-        CheckpointError: If there is not exactly one such file, or it contains anything but tensors.
-    """
+    """Return the tensors of pytorch_model.bin or *.pt, read with ``weights_only``."""
     files = sorted(path for path in folder.glob("*") if path.suffix in (".bin", ".pt", ".pth"))
     if len(files) != 1:
         raise CheckpointError(f"{folder} has {len(files)} pickled files; exactly one can be read")

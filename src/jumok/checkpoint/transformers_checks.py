@@ -21,14 +21,7 @@ SMALL_MODEL = 10_000_000  # parameters that may be missing from any file; the me
 
 
 def check_folder(folder: Path, architecture: str) -> TensorFiles:
-    """Check the files of a folder, and return its tensors.
-
-    Args:
-        architecture: The class that config.json names, for the message how to convert pickled files.
-
-    Raises:
-        CheckpointError: If the folder holds no safetensors files, an adapter, or a symlink that points outside.
-    """
+    """Check the files of a folder, and return its tensors."""
     for path in folder.iterdir():
         if path.is_symlink() or path.is_file():
             safe_join(folder, path.name)
@@ -50,14 +43,7 @@ def check_folder(folder: Path, architecture: str) -> TensorFiles:
 
 
 def check_config(folder: Path, stored: JSONObject) -> None:
-    """Refuse a config whose model needs more than plain parameters.
-
-    Args:
-        folder: The folder, for the messages.
-
-    Raises:
-        CheckpointError: If the parameters are quantized.
-    """
+    """Refuse a config whose model needs more than plain parameters."""
     quantization = stored.get("quantization_config")
     if quantization is not None:
         method = quantization.get("quant_method") if isinstance(quantization, dict) else None
@@ -77,15 +63,7 @@ def remove_code_references(stored: JSONObject) -> JSONObject:
 
 
 def check_depth(stored: JSONObject, tensor_count: int, folder: Path) -> None:
-    """Refuse more layers than there are tensors: building a million layers takes hours, even without memory.
-
-    Args:
-        stored: The content of config.json, or a part of it.
-        folder: The folder, for the message.
-
-    Raises:
-        CheckpointError: If a number of layers is larger than the number of tensors.
-    """
+    """Refuse more layers than there are tensors: building a million layers takes hours, even without memory."""
     for name, entry in stored.items():
         if isinstance(entry, dict):
             check_depth(entry, tensor_count, folder)
@@ -108,14 +86,7 @@ def count_stored_numbers(files: TensorFiles) -> int:
 
 
 def check_size(build: Any, config: Any, files: TensorFiles, folder: Path) -> None:
-    """Refuse a config that describes a far larger model than the files hold, before memory is allocated for it.
-
-    Args:
-        folder: The folder, for the message.
-
-    Raises:
-        CheckpointError: If the model has several times as many parameters as the files.
-    """
+    """Refuse a config that describes a far larger model than the files hold, before memory is allocated for it."""
     try:
         with torch.device("meta"):
             model = build(config)

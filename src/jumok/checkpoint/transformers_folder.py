@@ -60,11 +60,7 @@ class LoadedTransformers:
         return INPUT_KINDS.get(name, name)
 
     def require_tokenizer(self) -> TextTokenizer:
-        """Return the tokenizer.
-
-        Raises:
-            ArgumentError: If the folder has none.
-        """
+        """Return the tokenizer."""
         if self.tokenizer is None:
             raise ArgumentError(
                 f"{self.folder} has no tokenizer, so {self.family} cannot read a text; copy the tokenizer's files into "
@@ -82,11 +78,7 @@ def open_model(name: str | Path, report: Report = warn_about_checkpoint) -> Load
     """Open a model for the lens: with one of our families, or with transformers where none holds it.
 
     Args:
-        name: A folder, a .gguf file, a catalogue name or a hub name, as for ``jumok.load``.
         report: Receives one sentence for parameters that are missing or not used.
-
-    Raises:
-        CheckpointError: If the model cannot be opened.
     """
     path = resolve_model_path(name)
     if path.suffix == ".gguf":
@@ -117,15 +109,7 @@ def _load_complete(path: Path, stored: JSONObject) -> LoadedTransformers | None:
 
 
 def load_with_transformers(folder: Path, stored: JSONObject, report: Report) -> LoadedTransformers:
-    """Load a model folder with transformers.
-
-    Args:
-        stored: The content of its config.json.
-        report: Receives one sentence for parameters that are missing or not used.
-
-    Raises:
-        CheckpointError: If transformers does not have the model, or the folder is unsafe, damaged or incomplete.
-    """
+    """Load a model folder with transformers."""
     package = _import_transformers(stored)
     config_class = _find_config_class(package, folder, stored)
     architecture = _get_architecture(stored)

@@ -21,9 +21,7 @@ from .demo import demo
 from .diagnosis import doctor
 from .effect import effect
 from .index import index
-from .lessons.check import check
-from .lessons.cost import cost
-from .lessons.experiment import experiment
+from .lessons import check, cost, experiment
 from .look import look
 from .models import export, models
 from .run_model import run

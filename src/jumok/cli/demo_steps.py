@@ -15,7 +15,7 @@ from jumok.checkpoint import Loaded
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
 from jumok.lab.bilingual_text import Text
 from jumok.lens import Lens
-from jumok.lens.edits.edit_types import Edit
+from jumok.lens.edits.edit_base import Edit
 from jumok.lens.effects.effect_table import EffectFigure
 from jumok.lens.effects.measure import effect
 from jumok.recipes.run import train

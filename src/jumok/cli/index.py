@@ -17,7 +17,7 @@ from .command import Command, exit_with_message, json_option, show_progress
 from .command_output import CommandOutput
 
 if TYPE_CHECKING:
-    from jumok.retrieval.store import IndexStatus
+    from jumok.retrieval.store.folder_index import IndexStatus
 
 STAGE_TITLES = {
     "reading": "reading files",
@@ -88,7 +88,7 @@ def index(
 
 def _build(folder: str, rebuild: bool, embedder: str | None, max_files: int, output: CommandOutput) -> None:
     from jumok.errors import CheckpointError
-    from jumok.retrieval.store import open_index
+    from jumok.retrieval.store.folder_index import open_index
 
     try:
         with (
@@ -122,7 +122,7 @@ def _describe_action(status: IndexStatus) -> str:
 
 def _print_contents(status: IndexStatus, embedder: str | None, output: CommandOutput) -> None:
     from jumok.data.catalogue import format_megabytes
-    from jumok.retrieval.store import measure_folder
+    from jumok.retrieval.store.folder_index import measure_folder
 
     output.print(f"files:    {status.files:,} with {status.passages:,} passages, {format_megabytes(status.bytes)}")
     if status.embedder is None:
@@ -145,7 +145,7 @@ def _print_contents(status: IndexStatus, embedder: str | None, output: CommandOu
 
 def _print_status(folder: str, verify: bool, max_files: int, output: CommandOutput) -> None:
     from jumok.errors import ArgumentError
-    from jumok.retrieval.store import inspect_index
+    from jumok.retrieval.store.folder_index import inspect_index
 
     status = inspect_index(folder, verify=verify, max_files=max_files)
     if output.as_json:
@@ -161,7 +161,7 @@ def _print_status(folder: str, verify: bool, max_files: int, output: CommandOutp
 
 
 def _remove(folder: str, output: CommandOutput) -> None:
-    from jumok.retrieval.store import remove_index
+    from jumok.retrieval.store.folder_index import remove_index
 
     removed = remove_index(folder, output.warn)
     if output.as_json:
@@ -172,7 +172,7 @@ def _remove(folder: str, output: CommandOutput) -> None:
 
 def _print_list(output: CommandOutput) -> None:
     from jumok.data.catalogue import format_megabytes
-    from jumok.retrieval.store import list_indexes
+    from jumok.retrieval.store.folder_index import list_indexes
 
     indexes = list_indexes()
     if output.as_json:

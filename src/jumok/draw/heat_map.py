@@ -16,7 +16,7 @@ from .cell_text import count_cells
 from .checks import Pattern, PatternsLike, check_labels, check_patterns, check_single_pattern
 from .figure import CAPTION_INK, WIDEST_LABEL, open_canvas
 from .panel import draw_color_bar, join_captions, paint_map
-from .pooling import PooledPatterns, pool_patterns
+from .pooling import PooledMap, pool_patterns
 from .shading import Shading, choose_shading
 
 # Rows and columns of a map; larger maps are pooled, so that a cell has at least 3 pixels.
@@ -97,7 +97,7 @@ def save_heat_map(
             f"{VALUES_LIMIT}); omit values=True or draw a slice of the pattern."
         )
     shading = choose_shading([weights[None]], scale, skip_first)
-    maps = pool_patterns(weights[None], queries, keys, MAP_CELLS, first_apart=skip_first)
+    maps = pool_patterns(weights, queries, keys, MAP_CELLS, first_apart=skip_first)
     caption = join_captions(caption, maps.caption, _describe_first_key(keys, skip_first))
     return _save_single_map(path, maps, title, caption, values, shading, axis_names)
 
@@ -114,7 +114,7 @@ def save_mask(path: str | os.PathLike[str], allowed: ArrayLike, *, title: str = 
     """
     weights = check_single_pattern(allowed)
     queries, keys = ([str(position) for position in range(count)] for count in weights.shape)
-    maps = pool_patterns(weights[None], queries, keys, MAP_CELLS)
+    maps = pool_patterns(weights, queries, keys, MAP_CELLS)
     if len(title) > MAX_MASK_TITLE:
         title = f"{title[: MAX_MASK_TITLE - 3]}..."
     caption = join_captions("dark: the query may attend to the key", caption, maps.caption)
@@ -123,7 +123,7 @@ def save_mask(path: str | os.PathLike[str], allowed: ArrayLike, *, title: str = 
 
 def _save_single_map(
     path: str | os.PathLike[str],
-    maps: PooledPatterns,
+    pooled: PooledMap,
     title: str,
     caption: str,
     values: bool,
@@ -131,21 +131,21 @@ def _save_single_map(
     axis_names: AxisNames,
 ) -> Path:
     """Draw one map with a colour bar; without a shading it is a mask, whose two colours need no bar."""
-    (weights,) = maps.weights
+    weights = pooled.weights
     larger = max(weights.shape)
     # Inches: large cells for a sentence, smaller ones for long texts so that the image fits on a screen.
     cell = min(0.6, max(10 / larger, 0.34)) if values else min(0.6 if shading else 0.3, 8 / larger)
     if values and larger <= SMALL_MAP:
         cell = 0.8
-    width, height = cell * len(maps.keys), cell * len(maps.queries)
-    with open_canvas(path, [*maps.queries, *maps.keys, *axis_names, title, caption]) as canvas:
+    width, height = cell * len(pooled.keys), cell * len(pooled.queries)
+    with open_canvas(path, [*pooled.queries, *pooled.keys, *axis_names, title, caption]) as canvas:
         canvas.resize(width, height)
         axes = canvas.add_axes(0.0, 0.0, width, height)
         paint_map(
             axes,
             weights,
-            canvas.format_labels(maps.queries),
-            canvas.format_labels(maps.keys),
+            canvas.format_labels(pooled.queries),
+            canvas.format_labels(pooled.keys),
             cell=cell,
             label_size=min(10.0, max(6.0, cell * 72 * 0.5)),
             value_size=min(12.0 if larger <= SMALL_MAP else 9.0, cell * 72 * 0.33) if values else None,

@@ -1,52 +1,170 @@
-"""Shrink large maps so that no large weight disappears: each cell becomes the maximum of the weights it stands for."""
+"""Pool large maps to fewer cells, so that no large weight disappears: a cell is the maximum of what it stands for.
+
+``pool_cells`` reads a map piece by piece and never stores all of it; the lens and the page use it. ``pool_patterns``
+pools maps that are in memory, with their labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy
+from jaxtyping import Float
+from numpy import ndarray
+from numpy.typing import NDArray
 
-from .checks import Patterns
+from jumok.errors import Progress
+
+PIECE_WEIGHTS = 2**18  # weights that are read at once: they fit into the cache of a core
+PIECE_KEYS = 2048  # keys that are read at once; fewer cost more in calls than they save
+
+Weights = NDArray[numpy.float32]
+ReadPiece = Callable[[slice, slice], Weights]  # the weights of some queries and keys
 
 
-class PooledPatterns(NamedTuple):
-    """Maps that fit into an image.
+class PooledMap(NamedTuple):
+    """A map, or the maps of several heads, that fit into an image.
 
     Attributes:
-        weights: Weights ``[head, row, column]``.
+        weights: Weights ``[row, column]``, or ``[head, row, column]``.
         caption: What a cell stands for; empty if nothing was pooled.
     """
 
-    weights: Patterns
+    weights: Float[ndarray, "*head row column"]
     queries: list[str]
     keys: list[str]
     caption: str
 
 
+class PooledCells(NamedTuple):
+    """The cells of a map.
+
+    Attributes:
+        largest: The largest weight of each cell; of signed numbers the one with the largest size.
+        mean: The mean weight of each cell, on request.
+    """
+
+    largest: Weights
+    mean: Weights
+
+
+class _Piece(NamedTuple):
+    """A part of an axis that is read at once: its positions, its first cell, and where its cells begin inside of it."""
+
+    positions: slice
+    first_cell: int
+    starts: NDArray[numpy.int64]
+
+    @property
+    def cells(self) -> slice:
+        return slice(self.first_cell, self.first_cell + len(self.starts))
+
+
+def pool_cells(
+    read: ReadPiece,
+    row_edges: Sequence[int],
+    column_edges: Sequence[int],
+    *,
+    bound_keys: Callable[[slice], tuple[int, int]],
+    complete_rows: bool,
+    rows_per_cell: int | None = None,
+    is_signed: bool = False,
+    with_mean: bool = False,
+    progress: Progress | None = None,
+) -> PooledCells:
+    """Pool a rectangle of a map to cells, piece by piece.
+
+    Args:
+        row_edges: The first query of each row of cells, and the end.
+        column_edges: The first key of each column of cells, and the end.
+        bound_keys: Returns the first and the end of the keys that queries may attend to; other weights are 0.
+        complete_rows: Whether a narrow piece costs as much as complete rows.
+        rows_per_cell: Read only this many rows in the middle of each cell; None reads all.
+        is_signed: Whether the numbers are differences of weights.
+        with_mean: Whether to compute the means too; otherwise they are 0.
+        progress: Called with the finished and the total number of rows.
+    """
+    shape = len(row_edges) - 1, len(column_edges) - 1
+    largest, sums = numpy.zeros(shape, numpy.float32), numpy.zeros(shape, numpy.float64)
+    width = column_edges[-1] - column_edges[0]
+    rows_per_piece = max(1, PIECE_WEIGHTS // max(1, width if complete_rows else min(width, PIECE_KEYS)))
+    if rows_per_cell is None:
+        row_pieces = list(_split(row_edges, row_edges[0], row_edges[-1], rows_per_piece))
+    else:
+        row_pieces = [_select_middle(cell, *ends, rows_per_cell) for cell, ends in enumerate(pairwise(row_edges))]
+    rows_read = numpy.zeros(shape[0], numpy.int64)
+    for rows in row_pieces:
+        count = rows.positions.stop - rows.positions.start
+        rows_read[rows.cells] += numpy.diff([*rows.starts, count])
+        keys_per_piece = width if complete_rows else max(PIECE_KEYS, PIECE_WEIGHTS // count)
+        first, end = bound_keys(rows.positions)
+        for keys in _split(column_edges, max(first, column_edges[0]), min(end, column_edges[-1]), keys_per_piece):
+            piece = read(rows.positions, keys.positions)
+            reduced = _find_largest(_find_largest(piece, rows.starts, 0, is_signed), keys.starts, 1, is_signed)
+            cells = largest[rows.cells, keys.cells]
+            numpy.copyto(cells, reduced, where=numpy.abs(reduced) > numpy.abs(cells))
+            if with_mean:
+                row_sums = numpy.add.reduceat(piece, rows.starts, axis=0)
+                sums[rows.cells, keys.cells] += numpy.add.reduceat(row_sums, keys.starts, axis=1, dtype=numpy.float64)
+        if progress is not None:
+            progress(rows.positions.stop - row_edges[0], row_edges[-1] - row_edges[0])
+    mean = sums / (rows_read[:, None] * numpy.diff(column_edges))
+    return PooledCells(largest, mean.astype(numpy.float32))
+
+
+def _split(edges: Sequence[int], begin: int, end: int, step: int) -> Iterator[_Piece]:
+    """Yield the pieces of an axis between two positions."""
+    cells = numpy.array(edges)
+    for start in range(begin, end, step):
+        stop = min(start + step, end)
+        first_cell = int(numpy.searchsorted(cells, start, side="right")) - 1
+        last_cell = int(numpy.searchsorted(cells, stop, side="left"))
+        yield _Piece(slice(start, stop), first_cell, numpy.maximum(cells[first_cell:last_cell] - start, 0))
+
+
+def _select_middle(cell: int, begin: int, end: int, count: int) -> _Piece:
+    """Return some rows in the middle of a cell."""
+    count = min(count, end - begin)
+    first = begin + (end - begin - count) // 2
+    return _Piece(slice(first, first + count), cell, numpy.zeros(1, numpy.int64))
+
+
+def _find_largest(weights: ndarray, starts: NDArray[numpy.int64], axis: int, is_signed: bool = False) -> ndarray:
+    """Return the largest number of each part of an axis; of signed numbers the one with the largest size."""
+    if len(starts) == weights.shape[axis]:
+        return weights
+    highest: ndarray = numpy.maximum.reduceat(weights, starts, axis=axis)
+    if not is_signed:
+        return highest
+    lowest: ndarray = numpy.minimum.reduceat(weights, starts, axis=axis)
+    return numpy.where(highest >= -lowest, highest, lowest)
+
+
 def pool_patterns(
-    weights: Patterns, queries: Sequence[str], keys: Sequence[str], limit: int, *, first_apart: bool = False
-) -> PooledPatterns:
+    weights: Float[ndarray, "*head query key"],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    limit: int,
+    *,
+    first_apart: bool = False,
+) -> PooledMap:
     """Shrink maps to at most ``limit`` rows and columns by maximum pooling.
 
     Drawing a large map directly would drop most of its cells, and with them single large weights.
 
     Args:
-        weights: Weights ``[head, query, key]``.
         limit: The largest number of rows and columns, at least 2.
         first_apart: Whether the first key keeps a column of its own.
 
     Returns:
         The maps; the labels of a pooled axis are the positions at which its rows or columns begin.
     """
-    row_starts = split_axis(weights.shape[1], limit)
-    column_starts = split_axis(weights.shape[2], limit, first_apart=first_apart)
-    if len(row_starts) < weights.shape[1]:
-        weights = numpy.maximum.reduceat(weights, row_starts, axis=1)
-    if len(column_starts) < weights.shape[2]:
-        weights = numpy.maximum.reduceat(weights, column_starts, axis=2)
-    return PooledPatterns(
-        weights,
+    row_starts = split_axis(weights.shape[-2], limit)
+    column_starts = split_axis(weights.shape[-1], limit, first_apart=first_apart)
+    return PooledMap(
+        _find_largest(_find_largest(weights, numpy.array(row_starts), -2), numpy.array(column_starts), -1),
         label_parts(queries, row_starts),
         label_parts(keys, column_starts, first_apart=first_apart),
         describe_pooling(len(queries), row_starts, len(keys), column_starts),

@@ -20,14 +20,7 @@ Candidate = tuple[float, int, int]  # log-probability, beam, token
 
 @dataclass(frozen=True)
 class BeamSettings:
-    """The settings of one beam search.
-
-    Args:
-        beams: The number of candidates that continue at each step.
-        limit: The largest number of new tokens.
-        length_penalty: A finished text scores log-probability / length ** length_penalty.
-        ends: Token ids that end a text.
-    """
+    """The settings of one beam search."""
 
     beams: int
     limit: int
@@ -92,18 +85,8 @@ def beam_search(
     A ``ContextWarning`` says once if a text exceeds the model's context length; see ``generate``.
 
     Args:
-        model: A language model, or an encoder-decoder; an encoder-decoder reads the prompts as its sources.
-        prompts: Token ids, one non-empty list for each text.
-        beams: The number of candidates that continue at each step, at least 1.
-        limit: The largest number of new tokens for each text.
         length_penalty: Above 0 favours long texts, below 0 short ones.
         ends: Token ids that end a text. The end token is part of the returned list.
-
-    Returns:
-        One list of new token ids for each prompt.
-
-    Raises:
-        ArgumentError: If ``beams`` is below 1 or a prompt is invalid.
     """
     if beams < 1:
         raise ArgumentError(f"beam search needs at least 1 beam, not {beams}")
@@ -112,14 +95,7 @@ def beam_search(
 
 
 def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSettings) -> list[list[int]]:
-    """Run beam search on a decoder that has not read its prompts yet.
-
-    Args:
-        decoder: A decoder whose batch holds the texts.
-
-    Returns:
-        The best list of new token ids for each text.
-    """
+    """Run beam search on a decoder that has not read its prompts yet."""
     with torch.inference_mode():
         return [tokens for _, tokens in search_scored_beams(decoder, text_count, settings, decoder.prefill())]
 
@@ -127,15 +103,7 @@ def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSet
 def search_scored_beams(
     decoder: IncrementalDecoder, text_count: int, settings: BeamSettings, first_logits: StepLogits
 ) -> list[tuple[float, list[int]]]:
-    """Run beam search on a decoder that has read its prompts.
-
-    Args:
-        decoder: A decoder whose batch holds the texts.
-        first_logits: What ``decoder.prefill()`` returned.
-
-    Returns:
-        The score and the new token ids of the best text, for each text.
-    """
+    """Run beam search on a decoder that has read its prompts."""
     searches = [_TextSearch([(0.0, [])]) for _ in range(text_count)]
     limit = settings.limit
     settings = replace(settings, limit=decoder.clamp_limit(limit))

@@ -23,9 +23,6 @@ def compute_window_start(length: int, context_length: int | None) -> int:
     ``context_length / 4`` tokens. The window depends on the length of the text alone: a text continues in the same way
     whether it was generated or given as a prompt.
 
-    Args:
-        context_length: The largest number of tokens that the model reads; None = unlimited.
-
     >>> [compute_window_start(length, 8) for length in (7, 8, 9, 10, 11)]
     [0, 0, 2, 2, 4]
     """
@@ -42,10 +39,6 @@ class CausalDecoder(IncrementalDecoder):
     A text that exceeds the model's context length is read through a sliding window (``compute_window_start``). When a
     window slides, the model reads it again from position 0, with every position encoding: cached keys and
     values depend on the tokens that the window no longer contains.
-
-    Args:
-        prompts: Token ids, one non-empty list for each text.
-        report: Receives one sentence when a text exceeds the context length; by default a ``ContextWarning``.
     """
 
     def __init__(self, model: Model, prompts: list[list[int]], limit: int, report: Report = warn_about_context) -> None:
@@ -72,12 +65,10 @@ class CausalDecoder(IncrementalDecoder):
         """Report nothing: a text of a fixed length is complete where it stops."""
 
     def prefill(self) -> StepLogits:
-        """Read the prompts and return the logits of the first new token, [batch, 1, vocab]."""
         self.texts = [list(prompt) for prompt in self.prompts]
         return self._read_windows(last=1)
 
     def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        """Append tokens to each text and return the logits after each of them."""
         pieces: list[Tensor] = []
         while tokens.shape[1]:
             count = self._count_tokens_before_slide(tokens.shape[1])
@@ -86,7 +77,6 @@ class CausalDecoder(IncrementalDecoder):
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
 
     def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order."""
         indices = rows.tolist()
         self.texts = [list(self.texts[index]) for index in indices]
         if self.window_starts is not None:
@@ -96,7 +86,6 @@ class CausalDecoder(IncrementalDecoder):
             self.token_mask = self.token_mask.index_select(0, rows)
 
     def remove_last(self, count: int) -> None:
-        """Remove the last ``count`` tokens of each text."""
         for text in self.texts:
             del text[len(text) - count :]
         if self._compute_window_starts() == self.window_starts:
@@ -160,14 +149,7 @@ class CausalDecoder(IncrementalDecoder):
 
 
 def pad_left(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Return token ids [batch, length], padded on the left with 0, and their mask.
-
-    Args:
-        texts: Token ids, one list for each text.
-
-    Returns:
-        The token ids, and the token mask (True = real token) or None if no text is padded, which is faster.
-    """
+    """Return token ids [batch, length], padded on the left with 0, and their mask."""
     longest = max(len(text) for text in texts)
     tokens = torch.tensor([[0] * (longest - len(text)) + text for text in texts], device=device)
     if all(len(text) == longest for text in texts):

@@ -24,11 +24,7 @@ class CrossAttentionDecoder(IncrementalDecoder):
     """Decodes an encoder-decoder: the source is encoded once, and the target grows from the start token.
 
     Args:
-        model: A model with ``encode()`` and ``decode()``.
         source: The encoder's input: token ids [batch, source], images, regions or spectrograms.
-        source_token_mask: [batch, source], True = real token; None = all are real.
-        report: Receives one sentence when an answer stops at the model's context length; by default a
-            ``ContextWarning``.
         prompt: The tokens that every target begins with; the model's start token by default.
         is_encoded: ``source`` is the output of the encoder, not its input.
     """
@@ -66,7 +62,6 @@ class CrossAttentionDecoder(IncrementalDecoder):
         return self.step(self.start)
 
     def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        """Append tokens to each target and return the logits after each of them."""
         output = self.model.decode(
             tokens,
             self.encoded,
@@ -78,23 +73,17 @@ class CrossAttentionDecoder(IncrementalDecoder):
         return output.logits
 
     def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order."""
         self.cache.select(rows)
         self.encoded = self.encoded.index_select(0, rows)
         if self.source_token_mask is not None:
             self.source_token_mask = self.source_token_mask.index_select(0, rows)
 
     def remove_last(self, count: int) -> None:
-        """Remove the last ``count`` tokens of each target."""
         self.cache.truncate(self.cache.length - count)
 
 
 class RecurrentDecoder(IncrementalDecoder):
-    """Decodes a recurrent encoder-decoder: its past is one state that is passed from step to step.
-
-    Args:
-        sources: Token ids, one non-empty list for each text.
-    """
+    """Decodes a recurrent encoder-decoder: its past is one state that is passed from step to step."""
 
     def __init__(self, model: RNNSeq2Seq, sources: list[list[int]]) -> None:
         super().__init__(warn_about_context)
@@ -105,16 +94,13 @@ class RecurrentDecoder(IncrementalDecoder):
         self.start = torch.full((len(sources), 1), model.config.start, device=tokens.device)
 
     def prefill(self) -> StepLogits:
-        """Read the start token and return the logits of the first new token, [batch, 1, vocab]."""
         return self.step(self.start)
 
     def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        """Append tokens to each target and return the logits after each of them."""
         logits, self.state = self.model.decode(tokens, self.encoded, self.state)
         return logits
 
     def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order."""
         self.encoded = self.encoded.select(rows)
         if self.state is not None:
             self.state = self.state.select(rows)
@@ -131,13 +117,8 @@ def create_incremental_decoder(
     """Return the incremental decoder that fits a model's family.
 
     Args:
-        prompts: Token ids, one non-empty list for each text: prompts to continue, or an encoder's sources.
-        limit: The largest number of new tokens, at least 1.
         report: Receives one sentence when the context length changes what is read or written; by default a
             ``ContextWarning``.
-
-    Raises:
-        ArgumentError: If prompts or limit are invalid, or the model has no start token.
     """
     if not isinstance(prompts, list) or not all(isinstance(prompt, list) for prompt in prompts):
         description = repr(prompts)
@@ -166,14 +147,7 @@ def create_incremental_decoder(
 
 
 def pad_right(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Return token ids [batch, length], padded on the right with 0, and their mask.
-
-    Args:
-        texts: Token ids, one list for each text.
-
-    Returns:
-        The token ids, and the token mask (True = real token) or None if no text is padded.
-    """
+    """Return token ids [batch, length], padded on the right with 0, and their mask."""
     longest = max(len(text) for text in texts)
     tokens = torch.tensor([text + [0] * (longest - len(text)) for text in texts], device=device)
     if all(len(text) == longest for text in texts):

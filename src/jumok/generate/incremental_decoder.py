@@ -42,19 +42,11 @@ class IncrementalDecoder(ABC):
 
     @abstractmethod
     def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        """Append tokens to each text and return the logits after each of them.
-
-        Args:
-            tokens: Token ids, [batch, step].
-        """
+        """Append tokens to each text and return the logits after each of them."""
 
     @abstractmethod
     def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order.
-
-        Args:
-            rows: Indices of batch rows; an index may repeat.
-        """
+        """Continue with these batch rows, in this order."""
 
     @abstractmethod
     def remove_last(self, count: int) -> None:
@@ -74,11 +66,7 @@ class IncrementalDecoder(ABC):
         return limit if self.target_limit is None else min(limit, self.target_limit)
 
     def report_stop(self, limit: int) -> None:
-        """Report that a text stops unfinished at ``target_limit``, if that is below the caller's limit.
-
-        Args:
-            limit: The number of new tokens that the caller allows.
-        """
+        """Report that a text stops unfinished at ``target_limit``, if that is below the caller's limit."""
         if self.target_limit is not None and self.target_limit < limit:
             self.report_once(
                 f"the answer stops unfinished at {self.target_limit:,} tokens, the most that this model can write"

@@ -38,26 +38,14 @@ RANGE = (-64.0, 191.0)
 
 
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a matrix as 8-bit integers and one scale per row; ``integers * scales[:, None]`` approximates it.
-
-    Args:
-        weight: A matrix [row, column].
-
-    Returns:
-        Integers [row, column] (int8) and scales [row] (float32).
-    """
+    """Return a matrix as 8-bit integers and one scale per row; ``integers * scales[:, None]`` approximates it."""
     scales = weight.abs().amax(-1).float().clamp_min(1e-12) / 127
     integers = (weight.float() / scales[:, None]).round().to(torch.int8)
     return integers, scales
 
 
 class Int8Linear(nn.Module):
-    """Base class of the linear layers with an 8-bit matrix.
-
-    Args:
-        weight: The matrix to quantize, [output, input].
-        bias: The bias [output], or None.
-    """
+    """Base class of the linear layers with an 8-bit matrix."""
 
     bias: Tensor | None
 
@@ -67,19 +55,11 @@ class Int8Linear(nn.Module):
         self.register_buffer("bias", None if bias is None else bias.detach().clone())
 
     def multiply(self, rows: Tensor) -> Tensor:
-        """Return ``rows @ weight.T + bias``.
-
-        Args:
-            rows: Inputs [row, input].
-        """
+        """Return ``rows @ weight.T + bias``."""
         raise NotImplementedError
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the layer's output in the dtype of the inputs.
-
-        Args:
-            inputs: [..., input].
-        """
+        """Return the layer's output in the dtype of the inputs."""
         rows = inputs.reshape(-1, self.in_features)
         if rows.shape[0] == 0:
             return inputs.new_empty(*inputs.shape[:-1], self.out_features)
@@ -90,12 +70,7 @@ class Int8Linear(nn.Module):
 
 
 class IntegerLinear(Int8Linear):
-    """Integer inputs times an integer matrix, by fbgemm.
-
-    Args:
-        weight: The matrix to quantize, [output, input], on the CPU.
-        bias: The bias [output], or None.
-    """
+    """Integer inputs times an integer matrix, by fbgemm."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
@@ -118,7 +93,6 @@ class IntegerLinear(Int8Linear):
         return copied
 
     def multiply(self, rows: Tensor) -> Tensor:
-        """Return ``rows @ weight.T + bias``."""
         # Few and cheap operations: for one row they cost as much as the product itself.
         count = rows.shape[0]
         largest = rows.abs().amax(-1, True).float().clamp_min_(1e-30)
@@ -141,12 +115,7 @@ class IntegerLinear(Int8Linear):
 
 
 class ManyRowLinear(Int8Linear):
-    """8-bit inputs times an 8-bit matrix; each row of the inputs has its own scale.
-
-    Args:
-        weight: The matrix to quantize, [output, input], on the CPU.
-        bias: The bias [output], or None.
-    """
+    """8-bit inputs times an 8-bit matrix; each row of the inputs has its own scale."""
 
     integers: Tensor
     scales: Tensor
@@ -159,7 +128,6 @@ class ManyRowLinear(Int8Linear):
         self.steps = 63.0 if products_overflow() else 127.0
 
     def multiply(self, rows: Tensor) -> Tensor:
-        """Return ``rows @ weight.T + bias``."""
         step = rows.abs().amax(-1, True).float().clamp_min_(1e-30).div_(self.steps)
         rounded = rows.float().div(step).round_().to(torch.int8)
         output = torch._int_mm(rounded, self.integers.T).float().mul_(step).mul_(self.scales)
@@ -174,12 +142,7 @@ def products_overflow() -> bool:
 
 
 class MixedLinear(Int8Linear):
-    """bfloat16 inputs times an 8-bit matrix.
-
-    Args:
-        weight: The matrix to quantize, [output, input].
-        bias: The bias [output], or None.
-    """
+    """bfloat16 inputs times an 8-bit matrix."""
 
     integers: Tensor
     scales: Tensor
@@ -192,7 +155,6 @@ class MixedLinear(Int8Linear):
         self.register_buffer("scales", scales.to(torch.bfloat16))
 
     def multiply(self, rows: Tensor) -> Tensor:
-        """Return ``rows @ weight.T + bias``."""
         half = rows.to(torch.bfloat16)
         if self.padding:
             half = functional.pad(half, (0, self.padding))
@@ -219,26 +181,14 @@ def has_int8_kernel() -> bool:
 
 
 def quantize_linear(weight: Tensor, bias: Tensor | None) -> Int8Linear:
-    """Return an 8-bit linear layer that uses the fastest kernel for the matrix's device.
-
-    Args:
-        weight: The matrix to quantize, [output, input].
-        bias: The bias [output], or None.
-    """
+    """Return an 8-bit linear layer that uses the fastest kernel for the matrix's device."""
     if weight.device.type == "cpu" and weight.shape[1] >= 2 and has_int8_kernel():
         return IntegerLinear(weight, bias)
     return MixedLinear(weight, bias)
 
 
 def quantize(model: Model) -> Model:
-    """Return a copy of a model with 8-bit linear layers, for generation only (not for training).
-
-    Args:
-        model: A model whose linear layers are not quantized yet; it stays unchanged.
-
-    Raises:
-        ArgumentError: If the model is quantized already.
-    """
+    """Return a copy of a model with 8-bit linear layers, for generation only (not for training)."""
     if any(isinstance(module, Int8Linear) for module in model.modules()):
         raise ArgumentError("this model is quantized to 8 bits already")
     quantized = copy.deepcopy(model).eval().requires_grad_(False)

@@ -58,12 +58,7 @@ class Sampling:
         return torch.Generator(device).manual_seed(self.seed)
 
     def choose(self, logits: Logits, texts: list[list[int]], generator: torch.Generator) -> Int[Tensor, " batch"]:
-        """Return the next token of each text.
-
-        Args:
-            logits: Logits of the next token, [batch, vocab].
-            texts: The tokens of each text so far, for the repetition penalty.
-        """
+        """Return the next token of each text."""
         logits = self.filter_logits(logits.float(), texts)
         check_logits(logits)
         if self.temperature < LEAST_TEMPERATURE:
@@ -71,12 +66,7 @@ class Sampling:
         return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
 
     def filter_logits(self, logits: Logits, texts: list[list[int]]) -> Logits:
-        """Return the logits after penalty, temperature and filters; -inf = excluded.
-
-        Args:
-            logits: Logits of the next token, [batch, vocab].
-            texts: The tokens of each text so far, for the repetition penalty.
-        """
+        """Return the logits after penalty, temperature and filters; -inf = excluded."""
         if self.repetition != 1:
             logits = self._penalize_repetition(logits, texts)
         if self.temperature < LEAST_TEMPERATURE:

@@ -31,11 +31,7 @@ class Proposer(Protocol):
         ...
 
     def propose(self, tokens: list[int], count: int) -> list[int]:
-        """Return at most ``count`` tokens that may follow ``tokens``.
-
-        Args:
-            tokens: The text so far.
-        """
+        """Return at most ``count`` tokens that may follow ``tokens``."""
         ...
 
 
@@ -61,11 +57,7 @@ class PromptLookup:
         """Do nothing: a lookup needs no preparation."""
 
     def propose(self, tokens: list[int], count: int) -> list[int]:
-        """Return the tokens that followed the latest earlier occurrence of the last tokens.
-
-        Args:
-            tokens: The text so far.
-        """
+        """Return the tokens that followed the latest earlier occurrence of the last tokens."""
         for size in range(min(self.longest, len(tokens) - 1), 0, -1):
             suffix = tokens[-size:]
             for start in range(len(tokens) - size - 1, -1, -1):  # latest occurrence first
@@ -93,21 +85,13 @@ class DraftModel:
         self._cached: list[int] = []  # the tokens in the decoder's cache
 
     def begin(self, tokens: list[int], limit: int) -> None:
-        """Start an empty cache for a text.
-
-        Args:
-            limit: The largest number of new tokens.
-        """
+        """Start an empty cache for a text."""
         # Silent: the draft model's window changes which tokens it proposes, but not the text.
         self._decoder = CausalDecoder(self.model, [tokens[:1]], len(tokens) + limit + self.count, lambda _: None)
         self._cached = []
 
     def propose(self, tokens: list[int], count: int) -> list[int]:
-        """Return the draft model's greedy continuation.
-
-        Args:
-            tokens: The text so far.
-        """
+        """Return the draft model's greedy continuation."""
         decoder = self._decoder
         if decoder is None:
             raise ArgumentError("call begin() before propose()")
@@ -149,13 +133,6 @@ def speculate(
     """Decode one prompt greedily with proposals; the tokens equal those of ``generate(model, [prompt])``.
 
     A ``ContextWarning`` says once if the text exceeds the model's context length; see ``generate``.
-
-    Args:
-        model: A language model or an encoder-decoder without recurrence.
-        proposer: ``PromptLookup`` or ``DraftModel``.
-
-    Returns:
-        The new tokens and how many proposals were accepted.
     """
     messages: list[str] = []
     decoder = create_incremental_decoder(model, [prompt], limit, messages.append)

@@ -24,11 +24,7 @@ def stream_text(tokens: Iterable[int], tokenizer: TokenDecoder, stops: Sequence[
     a stop string.
 
     Args:
-        tokens: Token ids, possibly from a running generation.
         stops: Strings that end the text. The text ends before the first of them.
-
-    Yields:
-        Non-empty pieces of text; joined, they are the whole text.
     """
     token_ids: list[int] = []
     text = ""

@@ -25,12 +25,6 @@ def stream_tokens(
 
     A ``ContextWarning`` says once if a text exceeds the model's context length; see ``generate``.
 
-    Args:
-        model: A language model, or an encoder-decoder; an encoder-decoder reads the prompts as its sources.
-        prompts: Token ids, one non-empty list for each text.
-        limit: The largest number of new tokens for each text.
-        sampling: How each token is chosen; the default takes the most probable one.
-
     Yields:
         One entry for each text: its new token, or None if the text has ended.
     """
@@ -45,12 +39,7 @@ def decode_steps(
     """Run a decoder step by step until every text has ended or has ``limit`` new tokens.
 
     Args:
-        decoder: A decoder that has not read its prompt yet.
         penalised_texts: The tokens that the repetition penalty counts for each text, besides the new ones.
-        limit: The largest number of new tokens for each text.
-
-    Yields:
-        One entry for each text: its new token, or None if the text has ended.
     """
     texts = [list(tokens) for tokens in penalised_texts]
     ended = [False] * len(texts)

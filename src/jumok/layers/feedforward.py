@@ -21,14 +21,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def get_activation(name: str) -> Callable[[Tensor], Tensor]:
-    """Return an activation function.
-
-    Args:
-        name: A name in ``ACTIVATIONS``.
-
-    Raises:
-        ArgumentError: If the name is unknown.
-    """
+    """Return an activation function."""
     if name not in ACTIVATIONS:
         raise ArgumentError(f"unknown activation {name!r}; choose one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]

@@ -31,9 +31,6 @@ class PatchLayout:
 def compute_patch_grid(image: Sequence[int], patch: Sequence[int]) -> tuple[int, int]:
     """Return how many rows and columns of patches an image has.
 
-    Raises:
-        ShapeError: If the image cannot be split evenly into patches.
-
     >>> compute_patch_grid((30, 40), (5, 10))
     (6, 4)
     """
@@ -52,7 +49,6 @@ def check_images(images: Tensor, channels: int, size: Sequence[int] | None = Non
     """Raise ShapeError unless the images are floating-point numbers with this many channels.
 
     Args:
-        images: Images, ``[batch, channel, row, column]``.
         size: Rows and columns that they must have, because the model has learned positions for them; None = any.
     """
     if images.dim() != 4 or not images.is_floating_point():

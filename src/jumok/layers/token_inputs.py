@@ -25,15 +25,7 @@ def make_embedding(count: int, width: int) -> nn.Embedding:
 
 
 def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
-    """Raise an error unless ``tokens`` are valid token ids.
-
-    Args:
-        tokens: Token ids, [batch, length].
-
-    Raises:
-        ShapeError: If ``tokens`` is not a tensor of integers with two axes.
-        ArgumentError: If it is empty, or an id is out of range.
-    """
+    """Raise an error unless ``tokens`` are valid token ids."""
     if not isinstance(tokens, Tensor):
         raise ShapeError(
             f"tokens must be a tensor [batch, length], not {describe_type(tokens)}; for example torch.tensor([[5, 3]])"
@@ -53,12 +45,7 @@ def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
 
 
 def check_token_mask(tokens: Int[Tensor, "batch length"], token_mask: Tensor | None) -> None:
-    """Raise ShapeError unless ``token_mask`` has one boolean per token.
-
-    Args:
-        tokens: Token ids, [batch, length].
-        token_mask: True = real token; None passes.
-    """
+    """Raise ShapeError unless ``token_mask`` has one boolean per token."""
     if token_mask is not None and token_mask.shape != tokens.shape:
         raise ShapeError(f"token_mask is {list(token_mask.shape)}, but the tokens are {list(tokens.shape)}")
 
@@ -77,11 +64,7 @@ def compute_positions(length: int, cached: int, token_mask: Tensor | None) -> Po
 
 
 def build_padding_mask(token_mask: Tensor | None, keys: int) -> Mask | None:
-    """Return the mask that forbids padding keys; None if all tokens are real.
-
-    Args:
-        token_mask: True = real token, [batch, key].
-    """
+    """Return the mask that forbids padding keys; None if all tokens are real."""
     if token_mask is None:
         return None
     _check_columns(token_mask, keys)
@@ -89,11 +72,7 @@ def build_padding_mask(token_mask: Tensor | None, keys: int) -> Mask | None:
 
 
 def build_causal_mask(token_mask: Tensor | None, keys: int) -> Mask:
-    """Return the causal mask, which also forbids padding keys.
-
-    Args:
-        token_mask: True = real token, [batch, key]; None = all are real.
-    """
+    """Return the causal mask, which also forbids padding keys."""
     padding = build_padding_mask(token_mask, keys)
     return mask.causal if padding is None else mask.causal & padding
 
@@ -108,11 +87,7 @@ def _check_columns(token_mask: Tensor, keys: int) -> None:
 def select_first_token(
     hidden: Float[Tensor, "batch length width"], token_mask: Bool[Tensor, "batch length"] | None
 ) -> Float[Tensor, "batch width"]:
-    """Return the vector of the first real token, wherever it is.
-
-    Args:
-        token_mask: True = real token; None = all are real.
-    """
+    """Return the vector of the first real token, wherever it is."""
     if token_mask is None:
         return hidden[:, 0]
     index = token_mask.long().argmax(-1)[:, None, None]
@@ -122,11 +97,7 @@ def select_first_token(
 def average_tokens(
     hidden: Float[Tensor, "batch length width"], token_mask: Bool[Tensor, "batch length"] | None
 ) -> Float[Tensor, "batch width"]:
-    """Return the mean vector of the real tokens; 0 for a text without any.
-
-    Args:
-        token_mask: True = real token; None = all are real.
-    """
+    """Return the mean vector of the real tokens; 0 for a text without any."""
     if token_mask is None:
         return hidden.mean(1)
     count = token_mask.sum(-1, keepdim=True).clamp_min(1)
@@ -139,7 +110,6 @@ def compute_token_logits(
     """Return the logits of all tokens.
 
     Args:
-        hidden: Vectors of the last layer.
         output: The output layer; None if it is tied to the embedding.
     """
     logits: Tensor = linear(hidden, embedding.weight, None) if output is None else output(hidden)

@@ -22,12 +22,7 @@ from jumok.errors import ArgumentError, ShapeError
 
 
 class WindowAttention(MultiHead):
-    """Self-attention inside the windows of a grid; each window is one row of the batch in ``attend()``.
-
-    Args:
-        bias: Biases on query, key and value.
-        dropout: The dropout rate on the weights in training.
-    """
+    """Self-attention inside the windows of a grid; each window is one row of the batch in ``attend()``."""
 
     def __init__(self, width: int, heads: int, window: int, shifted: bool, *, bias: bool, dropout: float) -> None:
         super().__init__(width, heads, bias=bias, output_bias=True, dropout=dropout)
@@ -56,11 +51,7 @@ class WindowAttention(MultiHead):
         raise ArgumentError("the projection of WindowAttention cannot be converted: its table would be lost")
 
     def select_window_and_shift(self, grid: tuple[int, int]) -> tuple[int, int]:
-        """Return window and shift for a grid; one that is no larger than a window is not shifted.
-
-        Args:
-            grid: Rows and columns of the patches.
-        """
+        """Return window and shift for a grid; one that is no larger than a window is not shifted."""
         if min(grid) <= self.window:
             return min(grid), 0
         return self.window, self.window // 2 if self.shifted else 0
@@ -80,7 +71,6 @@ class WindowDistance(Bias):
     side: int
 
     def evaluate(self, grid: Grid) -> axes.BiasValues:
-        """Return the biases of a grid of queries and keys."""
         table = self.table[:, grid.heads.start : grid.heads.stop].to(grid.key.device)
         rows = grid.query // self.side - grid.key // self.side + self.window - 1
         columns = grid.query % self.side - grid.key % self.side + self.window - 1
@@ -88,7 +78,6 @@ class WindowDistance(Bias):
         return table[(rows * (2 * self.window - 1) + columns).squeeze(1)].permute(0, 3, 1, 2)
 
     def check(self, grid: Grid) -> None:
-        """Raise ShapeError unless the table has these heads, and a window these positions."""
         if self.table.shape[1] != len(grid.heads):
             raise ShapeError(
                 f"the distances have numbers for {self.table.shape[1]} heads, but the query has {len(grid.heads)}"
@@ -98,16 +87,11 @@ class WindowDistance(Bias):
 
     @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
-        """Return the tensors that gradients flow to."""
         return (self.table,)
 
 
 def list_window_patches(grid: tuple[int, int], window: int, shift: int = 0) -> Int[Tensor, "window patch"]:
     """Return the index of every patch in every window.
-
-    Args:
-        grid: Rows and columns of the patches, multiples of ``window``; patches are counted row by row.
-        shift: How far the windows are shifted, in rows and in columns.
 
     >>> list_window_patches((4, 4), 2, 1)[0].tolist()
     [5, 6, 9, 10]
@@ -119,9 +103,6 @@ def list_window_patches(grid: tuple[int, int], window: int, shift: int = 0) -> I
 def build_neighbour_mask(grid: tuple[int, int], window: int, shift: int, batch: int) -> Mask:
     """Return a mask for the windows of a rolled grid: only patches that were neighbours before it was rolled. On the
     grid itself this is ``mask.blocks((window, window), grid=grid, shift=(shift, shift))``.
-
-    Args:
-        grid: Rows and columns of the patches, multiples of ``window``.
     """
     patches = list_window_patches(grid, window, shift)
     rolled_rows, rolled_columns = patches // grid[1] < shift, patches % grid[1] < shift

@@ -1,7 +1,6 @@
 """The lens: record every attention of a model exactly, at any length, edit it, and measure whether it matters."""
 
-from .capture.model_capture import AttendedKey, Capture
-from .capture.overview import Overview
+from .capture.model_capture import AttendedKey, Capture, Overview
 from .describe.head_kinds import HeadKind, classify_heads, sample_repeated_tokens, score_induction
 from .describe.head_profile import HeadProfile, profile_heads
 from .describe.image_weights import save_image_weights
@@ -11,7 +10,8 @@ from .describe.weight_checks import (
     compute_attention_rollout,
     sum_future_weights,
 )
-from .edits.edit_types import Ablate, Edit, KnockOut, Patch, Remask, Scale
+from .edits.edit_base import Edit
+from .edits.edit_types import Ablate, KnockOut, Patch, Remask, Scale
 from .effects.direct_effects import apply_logit_lens, compute_direct_effects, compute_head_contributions
 from .effects.effect_table import Effect, Effects
 from .effects.measure import effect

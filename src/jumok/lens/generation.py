@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.errors import ArgumentError, ContextWarning, JumokError
+from jumok.errors import ArgumentError, ContextWarning, JumokError, Progress
 from jumok.generate.decoding import CrossAttentionDecoder, create_incremental_decoder
 from jumok.generate.incremental_decoder import IncrementalDecoder
 from jumok.generate.sampling import Sampling
@@ -23,13 +23,13 @@ from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.tap import listen
 
 from .capture.model_capture import Capture
-from .capture.recorder import Recorder
-from .capture.step_recorder import StepRecorder
-from .edits.edit_types import Edit, KnockOut, Remask
-from .input_checks import check_edges_exist
-from .run_progress import Progress, TokenProgress
+from .capture.recorder import Recorder, StepRecorder
+from .edits.apply_edits import EditListener
+from .edits.edit_base import Edit
+from .lens_inputs import DECODER_INPUT, convert_input
+from .model_facts import find_start_token, is_encoder_decoder
+from .run_progress import TokenProgress
 from .sites import Sites
-from .text_inputs import find_start_token, is_encoder_decoder
 
 if TYPE_CHECKING:
     from .lens import Lens
@@ -94,7 +94,7 @@ def generate_with_edits(
     """
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise ArgumentError(f"limit must be at least 1 new token, not {limit!r}")
-    prompt = _read_prompt(lens, tuple(lens.prepare_input(model_input) for model_input in inputs), dict(settings))
+    prompt = _read_prompt(lens, tuple(convert_input(lens, model_input) for model_input in inputs), dict(settings))
     allowed = _limit_to_context(lens, prompt, limit)
     ends = _find_ends(lens, prompt.settings)
     decode: Callable[[int], list[int]]
@@ -117,7 +117,7 @@ def generate_with_edits(
         stack.enter_context(listen(token_progress))
         edit_listener = None
         if edits:
-            edit_listener = lens.create_edit_listener(edits, _find_sites(decode))
+            edit_listener = EditListener(edits, _find_sites(decode), lens.model)
             token_progress.begin_generation()
             stack.enter_context(listen(edit_listener))
         stack.enter_context(listen(recorder))
@@ -127,8 +127,9 @@ def generate_with_edits(
 
     capture = _build_capture(lens, recorder, prompt, token_ids, tuple(edits), name)
     for edit in edits:
-        check_edges_exist(edit, capture)
-        _check_positions_advance(edit, capture)
+        edit.check_capture(capture)
+        if edit.selects_queries:
+            _check_positions_advance(edit, capture)
     if len(token_ids) == allowed < limit and token_ids[-1] not in ends:
         warnings.warn(
             f"the text stops after {allowed:,} new tokens: this model reads at most {lens.facts.context_length:,} "
@@ -162,7 +163,7 @@ def _build_forward_arguments(model: Any, prompt: _Prompt) -> dict[str, Any]:
         arguments[model.main_input_name] = prompt.inputs[0]
     if is_encoder_decoder(model):
         device = next(iter(arguments.values())).device
-        arguments["decoder_input_ids"] = torch.tensor([prompt.targets], device=device)
+        arguments[DECODER_INPUT] = torch.tensor([prompt.targets], device=device)
     return arguments
 
 
@@ -170,8 +171,8 @@ def _read_decoder_start(model: nn.Module, settings: Mapping[str, Any]) -> list[i
     """Return the tokens that a decoder reads before the first new one."""
     if isinstance(model, Model):
         return [] if model.start_token is None else [model.start_token]
-    if isinstance(settings.get("decoder_input_ids"), Tensor):
-        return list(settings["decoder_input_ids"][0].tolist())
+    if isinstance(settings.get(DECODER_INPUT), Tensor):
+        return list(settings[DECODER_INPUT][0].tolist())
     start = find_start_token(model)
     return [0 if start is None else start]
 
@@ -263,10 +264,7 @@ def _find_sites(decode: Callable[[int], list[int]]) -> Sites:
 
 
 def _check_positions_advance(edit: Edit, capture: Capture) -> None:
-    """Raise an ArgumentError if an edit selects queries of an attention that has several rows at one position."""
-    selects_queries = isinstance(edit, KnockOut) and edit.query is not None
-    if not selects_queries and not (isinstance(edit, Remask) and edit.mask is not None):
-        return
+    """Raise an ArgumentError if an attention that an edit changes has several rows at one position."""
     for site in capture.sites.find_all(edit.layer):
         positions = capture.attentions[site].query_positions
         repeated = next((position for position in positions if positions.count(position) > 1), None)

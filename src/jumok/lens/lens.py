@@ -13,50 +13,42 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model, warn_about_checkpoint
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.defaults import NEW_TOKENS
-from jumok.errors import ArgumentError, describe_type
+from jumok.errors import ArgumentError, Progress, Report, describe_type
 from jumok.models import Model
 from jumok.tap import listen
 
-from .block_names import find_block, find_edited_sites
-from .capture.axis_labels import Labels, check_labels_are_unambiguous
-from .capture.model_capture import Capture
-from .capture.recorder import Recorder
+from .capture.model_capture import Capture, Labels, check_labels_are_unambiguous
+from .capture.recorder import Recorder, check_keep
 from .edits.apply_edits import EditListener
-from .edits.edit_types import Edit
+from .edits.edit_base import Edit, check_edits
 from .generation import Generation, generate_with_edits
-from .input_checks import (
-    check_edges_exist,
-    check_edits,
-    check_input_tensor,
-    check_keep,
+from .lens_inputs import (
+    ModelArguments,
     check_token_tensor,
-    convert_token_array,
-    convert_token_list,
-    count_shared_words,
+    convert_input,
+    convert_inputs,
     explain_index_errors,
+    label_arguments,
 )
 from .model_facts import LAST_LOGITS_ARGUMENTS, ModelFacts
 from .model_state import evaluation_mode
-from .reuse import ReusableRun, get_reusable_run, merge_reused
-from .run_progress import Progress, RunProgress
+from .restart import ReusableRun, merge_reused, prepare_reuse
+from .run_progress import RunProgress
 from .sites import Sites
-from .text_inputs import ModelArguments, label_arguments, name_text_pair
 
 if TYPE_CHECKING:
-    from .huggingface.attention_maps import MapsRun
-    from .huggingface.router import Router, Support
+    from .huggingface.router import MapsRun, Router, Support
 
 #: what a lens accepts: a model, what ``jumok.load`` returned, or the name or folder of a model
 LensModel = nn.Module | Loaded | LoadedTransformers | str | os.PathLike[str]
@@ -84,7 +76,7 @@ class Lens:
         tokenizer: object = None,
         *,
         check: bool = True,
-        report: Callable[[str], None] | None = None,
+        report: Report | None = None,
     ) -> None:
         """Create a lens; ``with`` opens it.
 
@@ -192,7 +184,7 @@ class Lens:
         keep = check_keep(keep)
         edits = check_edits(edits)
         input_count = len(inputs) + len(settings)
-        prepared, settings = self.prepare_arguments(inputs, settings)
+        prepared, settings = convert_inputs(self, inputs, settings)
         if prepared:
             check_token_tensor(prepared[0], self.model)
         if not logits:
@@ -200,7 +192,9 @@ class Lens:
         if reusable or reuse is not None:
             settings = {**self.facts.build_no_cache_arguments(), **settings}
         arguments = ModelArguments(prepared, settings)
-        blocks = self._prepare_blocks(arguments, edits, keep, reusable=reusable, reuse=reuse, gradients=gradients)
+        blocks = prepare_reuse(
+            self, arguments, keep, reusable=reusable, reuse=reuse, has_edits=bool(edits), gradients=gradients
+        )
 
         recorder, run_progress = Recorder(keep), RunProgress(progress)
         with run_progress.keep_error():
@@ -221,7 +215,7 @@ class Lens:
         )
         capture.reusable = blocks if reusable else None
         for edit in edits:
-            check_edges_exist(edit, capture)
+            edit.check_capture(capture)
         return capture
 
     def generate(
@@ -266,58 +260,16 @@ class Lens:
         self._check_open()
         if not inputs and not settings:
             raise ArgumentError("lens.generate needs an input: a text, token ids or a tensor")
-        words, checked = check_keep(keep), check_edits(edits)
         return generate_with_edits(
-            self, inputs, settings, edits=checked, limit=limit, keep=words, name=name, progress=progress
+            self,
+            inputs,
+            settings,
+            edits=check_edits(edits),
+            limit=limit,
+            keep=check_keep(keep),
+            name=name,
+            progress=progress,
         )
-
-    def prepare_arguments(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> ModelArguments:
-        """Convert inputs to arguments of the model's ``forward``; texts become token ids.
-
-        Args:
-            inputs: The model's inputs, as in ``run``.
-            settings: Further keyword arguments of the model's ``forward``.
-
-        Raises:
-            ArgumentError: If an input does not fit the model.
-        """
-        prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
-        return name_text_pair(self.model, self.tokenizer, inputs, prepared, settings)
-
-    def prepare_input(self, model_input: Any) -> Any:
-        """Convert one input to an argument of the model's ``forward``.
-
-        Args:
-            model_input: A text, a list or a numpy array of token ids, or a tensor.
-
-        Returns:
-            Token ids ``[1, length]`` for a text, a list or a row of token ids; other tensors on the model's device.
-
-        Raises:
-            ArgumentError: If a text is empty or there is no tokenizer for it, or a token does not exist.
-        """
-        if isinstance(model_input, str):
-            if self.tokenizer is None:
-                raise ArgumentError(
-                    "a text needs a tokenizer: create the lens from jumok.load(...) or with tokenizer=..., or pass "
-                    "token ids"
-                )
-            model_input = self.tokenizer.encode(model_input)
-            if not model_input:
-                raise ArgumentError("the text is empty; give at least one token")
-        if isinstance(model_input, Mapping):
-            raise ArgumentError("pass a dictionary of inputs by name: lens.run(**inputs)")
-        if isinstance(model_input, list | tuple):
-            model_input = convert_token_list(model_input)
-        elif isinstance(model_input, numpy.ndarray):
-            model_input = convert_token_array(model_input)
-        if not isinstance(model_input, Tensor):
-            return model_input
-        check_input_tensor(model_input)
-        if model_input.dtype in (torch.int32, torch.int64):
-            self._check_tokens(model_input)
-            model_input = model_input[None] if model_input.dim() == 1 else model_input
-        return model_input.to(next(self.model.parameters()).device)
 
     def find_sites(self, *inputs: Any, **settings: Any) -> Sites:
         """Return the model's attention sites in execution order; the model runs once if no run has found them yet.
@@ -326,7 +278,7 @@ class Lens:
             inputs: The model's inputs, as in ``run``.
             settings: Further keyword arguments of the model's ``forward``.
         """
-        prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
+        prepared = tuple(convert_input(self, model_input) for model_input in inputs)
         return self._find_sites(ModelArguments(prepared, settings), RunProgress())
 
     def _find_sites(self, arguments: ModelArguments, progress: RunProgress) -> Sites:
@@ -336,67 +288,9 @@ class Lens:
             self._forward(Recorder(), (), False, arguments, progress)
         return self._sites[key]
 
-    def find_mlp(self, site: str) -> str:
-        """Return the name of the block whose MLP follows an attention.
-
-        Args:
-            site: The attention's site name.
-
-        Raises:
-            ArgumentError: If no single MLP shares the longest name prefix with the attention.
-        """
-        if isinstance(self.model, Model):
-            return site.rpartition(".")[0]
-        from .huggingface.module_names import find_feedforwards
-        from .huggingface.site_names import get_call_suffix
-
-        shared = {block: count_shared_words(block, site) for block, _ in find_feedforwards(self.model)}
-        most = max(shared.values(), default=0)
-        blocks = [block + get_call_suffix(site) for block, count in shared.items() if count == most]
-        if len(blocks) != 1:
-            raise ArgumentError(f"the lens could not determine which MLP of {type(self.model).__name__} follows {site}")
-        return blocks[0]
-
-    def create_edit_listener(self, edits: Sequence[Edit], sites: Sites) -> EditListener:
-        """Create the listener that applies edits to this model.
-
-        Args:
-            edits: The edits.
-            sites: The attention sites of the model.
-        """
-        return EditListener(
-            edits,
-            lambda edit: find_edited_sites(edit, sites, self.model),
-            self.find_mlp,
-            lambda site: find_block(self.model, site),
-        )
-
     def _check_open(self) -> None:
         if not self._is_open:
             raise ArgumentError("the lens is closed; open it: with jumok.Lens(model) as lens: ...")
-
-    def _prepare_blocks(
-        self,
-        arguments: ModelArguments,
-        edits: Sequence[Edit],
-        keep: tuple[str, ...],
-        *,
-        reusable: bool,
-        reuse: Capture | None,
-        gradients: bool,
-    ) -> ReusableRun | None:
-        """Return what stores the blocks of a reusable run, or the stored blocks of the run to reuse; else None."""
-        if not reusable and reuse is None:
-            return None
-        if reusable and (edits or reuse is not None):
-            raise ArgumentError("a reusable run has no edits and reuses nothing; make it first, with reusable=True")
-        if gradients:
-            raise ArgumentError("gradients need the complete forward pass; omit reuse and reusable")
-        if arguments.settings.get("use_cache"):
-            raise ArgumentError("a reusable run builds no key/value cache; omit use_cache")
-        if reusable:
-            return ReusableRun.prepare(self.model, arguments, keep)
-        return get_reusable_run(reuse, self.model, arguments, keep, self.facts.last_logits_argument)
 
     def _forward(
         self,
@@ -414,7 +308,7 @@ class Lens:
         if reuse is not None:
             self._sites.setdefault(key, reuse.sites)
         if edits:
-            edit_listener = self.create_edit_listener(edits, self._find_sites(arguments, progress))
+            edit_listener = EditListener(edits, self._find_sites(arguments, progress), self.model)
         skipped: list[str] = []
         if blocks is not None and reuse is not None:
             skipped = blocks.list_skipped_blocks(() if edit_listener is None else edit_listener.edits_by_tap)
@@ -477,7 +371,7 @@ class Lens:
 
     def _read_maps(self, arguments: ModelArguments, has_edits: bool, progress: RunProgress) -> MapsRun:
         """Run a model of transformers whose attention cannot be routed; it returns its maps itself."""
-        from .huggingface.attention_maps import run_with_maps
+        from .huggingface.router import run_with_maps
 
         if has_edits:
             assert self.support is not None
@@ -487,17 +381,6 @@ class Lens:
             )
         with progress.follow(self.model):
             return run_with_maps(self.model, *arguments)
-
-    def _check_tokens(self, tokens: Tensor) -> None:
-        """Raise an ArgumentError for tokens that the model does not have; torch's own error does not name them."""
-        vocabulary = self.facts.vocabulary
-        if vocabulary is None or not tokens.numel():
-            return
-        unknown = tokens[(tokens < 0) | (tokens >= vocabulary)]
-        if unknown.numel():
-            raise ArgumentError(
-                f"token {int(unknown[0])} does not exist; the model has {vocabulary:,} tokens, counted from 0"
-            )
 
 
 def _list_argument_names(arguments: ModelArguments) -> tuple[int, frozenset[str]]:

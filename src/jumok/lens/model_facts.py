@@ -41,11 +41,7 @@ class ModelFacts:
 
     @staticmethod
     def read(model: nn.Module) -> ModelFacts:
-        """Read the facts from a model's config, submodules and ``forward`` signature.
-
-        Args:
-            model: A model of Jumok or of transformers.
-        """
+        """Read the facts from a model's config, submodules and ``forward`` signature."""
         config = model.config
         vocabularies = [_read_integer(config, name) for name in VOCABULARY_NAMES]
         if isinstance(model, Model):
@@ -59,7 +55,7 @@ class ModelFacts:
             context_length=context_length,
             embedding=embedding.weight.detach() if isinstance(embedding, nn.Embedding) else None,
             last_logits_argument=next((name for name in LAST_LOGITS_ARGUMENTS if name in arguments), None),
-            has_cache_setting=_read_setting(config, "use_cache") is not None,
+            has_cache_setting=getattr(config, "use_cache", None) is not None,
         )
 
     def build_last_logits_arguments(self, count: int) -> dict[str, int]:
@@ -71,12 +67,23 @@ class ModelFacts:
         return {"use_cache": False} if self.has_cache_setting else {}
 
 
-def _read_setting(config: Any, name: str) -> Any:
-    """Return a setting of a config, or None where the config does not have it."""
-    return getattr(config, name, None)
-
-
 def _read_integer(config: Any, name: str) -> int | None:
     """Return an integer setting of a config, or None where it is missing or something else."""
-    setting = _read_setting(config, name)
+    setting = getattr(config, name, None)
     return setting if isinstance(setting, int) else None
+
+
+def is_encoder_decoder(model: nn.Module) -> bool:
+    """Return whether a model of Jumok or transformers reads a source and a target."""
+    owner = model if isinstance(model, Model) else model.config
+    return bool(getattr(owner, "is_encoder_decoder", False))
+
+
+def find_start_token(model: nn.Module) -> int | None:
+    """Return the token that the decoder of a model of transformers starts with, or None."""
+    for name in ("decoder_start_token_id", "bos_token_id"):
+        for settings in (getattr(model, "generation_config", None), model.config):
+            token = getattr(settings, name, None)
+            if isinstance(token, int):
+                return token
+    return None

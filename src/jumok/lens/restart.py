@@ -1,27 +1,40 @@
-"""Rerun a model from an intermediate block.
+"""Rerun a model from an intermediate block, so that the blocks before the first edit are not computed again.
 
 An edit inside a block does not change the blocks before it, so their outputs of the unedited forward pass are reused:
 
-1. ``record()`` stores the output of every block while the model runs once.
-2. ``skip(blocks, batch)`` makes blocks return their stored outputs, repeated for a batch of copies of the text, at no
-   cost; ``list_blocks_before`` says which. The rest of the model runs as usual.
+1. ``Restart.record()`` stores the output of every block while the model runs once.
+2. ``Restart.skip(blocks, batch)`` makes blocks return their stored outputs, repeated for a batch of copies of the text,
+   at no cost; ``list_blocks_before`` says which. The rest of the model runs as usual.
 
 Blocks are the elements of the model's ``nn.ModuleList``s, as in every Transformer of Jumok and transformers. Both
 replace ``forward`` of the blocks. The hooks of a block itself run in both passes, each time on the output of
-``forward``.
+``forward``. ``lens.run(..., reusable=True)`` keeps a ``Restart`` in its capture, as a ``ReusableRun``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
-from jumok.tap import Listener, listen
+from jumok.errors import ArgumentError, describe_type
+from jumok.tap import Listener, listen, may_change_values
 
+from .capture.model_capture import Capture
+from .capture.recorder import Recorder
+from .huggingface.site_names import remove_call_suffix
+from .lens_inputs import ModelArguments
 from .model_state import change_lock, replace_forward
+
+if TYPE_CHECKING:
+    from .lens import Lens
+
+#: arguments with a fixed content, which can be compared
+PLAIN_TYPES = (str, int, float, bool, type(None), torch.dtype, torch.device)
 
 Input = TypeVar("Input")
 BlockOutput = Tensor | tuple[Any, ...]  # a tuple may contain weights or a bias besides the hidden states
@@ -39,11 +52,6 @@ class Restart(Listener):
     only_reads = True
 
     def __init__(self, model: nn.Module) -> None:
-        """Prepare a model.
-
-        Args:
-            model: A model of Jumok or transformers.
-        """
         self.model = model
         self.outputs: dict[str, BlockOutput | None] = {}
 
@@ -88,11 +96,7 @@ class Restart(Listener):
 
     @contextmanager
     def skip(self, names: Sequence[str], batch: int = 1) -> Iterator[None]:
-        """Make blocks return their stored outputs while the context is open.
-
-        Args:
-            names: The names of the blocks, from ``list_blocks_before``.
-        """
+        """Make blocks of ``list_blocks_before`` return their stored outputs while the context is open."""
         constants = {name: _create_constant_forward(self.outputs[name], batch) for name in names}
         with self._replace_forwards({self.model.get_submodule(name): forward for name, forward in constants.items()}):
             yield
@@ -121,11 +125,7 @@ def _is_part(module: str, other: str) -> bool:
 
 
 def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the blocks of a model by name: the elements of module lists that are not themselves parts of a block.
-
-    Args:
-        model: A model of Jumok or transformers.
-    """
+    """Return the blocks of a model by name: the elements of module lists that are not themselves parts of a block."""
     lists = {name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)}
     blocks = {
         name: module
@@ -158,11 +158,7 @@ def _copy_parts(output: Any) -> Any:
 
 
 def count_bytes(output: BlockOutput | None) -> int:
-    """Return the memory of a stored output, in bytes.
-
-    Args:
-        output: A tensor, a tuple of tensors, or None.
-    """
+    """Return the memory of a stored output, in bytes."""
     if isinstance(output, tuple):
         return sum(count_bytes(part) for part in output if isinstance(part, Tensor | tuple))
     return 0 if output is None else output.nbytes
@@ -183,11 +179,7 @@ def repeat_output(output: BlockOutput, batch: int) -> BlockOutput:
 
 
 def repeat_input(model_input: Input, batch: int) -> Input | Tensor:
-    """Repeat a model input of one text for a batch of copies; other inputs are returned unchanged.
-
-    Args:
-        model_input: A tensor ``[1, ...]``, or any other argument of ``forward``.
-    """
+    """Repeat a model input of one text, ``[1, ...]``, for a batch of copies; other inputs are returned unchanged."""
     if isinstance(model_input, Tensor) and model_input.dim() and model_input.shape[0] == 1:
         return _repeat(model_input, batch, 0)
     return model_input
@@ -208,3 +200,146 @@ def _create_constant_forward(output: BlockOutput | None, batch: int) -> Callable
         return repeat_output(output, batch)
 
     return forward
+
+
+@dataclass(frozen=True)
+class ReusableRun:
+    """What a later run of the same inputs needs besides the capture.
+
+    Attributes:
+        arguments: Copies of the arguments of ``forward``.
+        versions: The versions of the model's parameters and buffers, and its hooks.
+        keep: The further tensors that the capture recorded.
+    """
+
+    restart: Restart
+    arguments: ModelArguments
+    versions: tuple[tuple[int, int], ...]
+    keep: frozenset[str]
+
+    def list_skipped_blocks(self, taps: Iterable[str]) -> list[str]:
+        """Return the blocks that are not computed again if the values at some taps are edited."""
+        if may_change_values():  # an open listener may edit any block
+            return []
+        return self.restart.list_blocks_before(remove_call_suffix(tap.rpartition(".")[0]) for tap in taps)
+
+
+def prepare_reuse(
+    lens: Lens,
+    arguments: ModelArguments,
+    keep: tuple[str, ...],
+    *,
+    reusable: bool,
+    reuse: object,
+    has_edits: bool,
+    gradients: bool,
+) -> ReusableRun | None:
+    """Return what stores the blocks of a reusable run, or the stored blocks of the run to reuse; else None.
+
+    Args:
+        arguments: The arguments of ``forward`` of the run.
+        keep: The further tensors that the run records.
+        reuse: The capture to reuse, or None.
+    """
+    if not reusable and reuse is None:
+        return None
+    if reusable and (has_edits or reuse is not None):
+        raise ArgumentError("a reusable run has no edits and reuses nothing; make it first, with reusable=True")
+    if gradients:
+        raise ArgumentError("gradients need the complete forward pass; omit reuse and reusable")
+    if arguments.settings.get("use_cache"):
+        raise ArgumentError("a reusable run builds no key/value cache; omit use_cache")
+    if reusable:
+        if may_change_values():
+            raise ArgumentError(
+                "a listener is open that may change what the blocks compute, so this run cannot be reusable; close it"
+            )
+        copied = ModelArguments(_copy_argument(arguments.inputs), _copy_argument(arguments.settings))
+        return ReusableRun(Restart(lens.model), copied, read_versions(lens.model), frozenset(keep))
+    if not isinstance(reuse, Capture):
+        raise ArgumentError(f"reuse must be a capture: lens.run(..., reusable=True), not {describe_type(reuse)}")
+    stored = reuse.reusable
+    if stored is None:
+        raise ArgumentError(
+            "the capture to reuse has no outputs of blocks; create it with lens.run(..., reusable=True)"
+        )
+    if stored.restart.model is not lens.model:
+        raise ArgumentError("the capture to reuse is of another model; create it with a lens on this model")
+    if stored.versions != read_versions(lens.model):
+        raise ArgumentError(
+            "the parameters or hooks of the model have changed since the capture to reuse; create it again with "
+            "reusable=True"
+        )
+    _check_same_arguments(stored.arguments, arguments, lens.facts.last_logits_argument)
+    missing = sorted(set(keep) - stored.keep)
+    if missing:
+        raise ArgumentError(
+            f"the capture to reuse did not keep {', '.join(missing)}; create it with "
+            f"keep={tuple(sorted(stored.keep | set(missing)))!r} too"
+        )
+    return stored
+
+
+def merge_reused(capture: Capture, recorder: Recorder) -> None:
+    """Add the attentions and activations of a capture that were not computed again, in execution order."""
+    activations = {
+        site: tensor for site, tensor in capture.activations.items() if site.rpartition(".")[2] in recorder.keep
+    }
+    recorder.attentions = {**capture.attentions, **recorder.attentions}
+    recorder.activations = {**activations, **recorder.activations}
+
+
+def read_versions(model: nn.Module) -> tuple[tuple[int, int], ...]:
+    """Return the identity and the version of each parameter and buffer, and the number of each hook.
+
+    torch counts in-place changes as versions. The lens registers hooks of its own, which read.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    versions = [(id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
+    for index, module in enumerate(model.modules()):
+        for number, hook in (*module._forward_pre_hooks.items(), *module._forward_hooks.items()):
+            if not getattr(hook, "__module__", "").startswith("jumok."):
+                versions.append((index, number))
+    return tuple(versions)
+
+
+def _check_same_arguments(stored: ModelArguments, arguments: ModelArguments, ignored: str | None) -> None:
+    """Raise an ArgumentError if the arguments of two runs differ."""
+    if not _are_equal(stored.inputs, arguments.inputs):
+        raise ArgumentError("the capture to reuse is of other inputs; run these inputs with reusable=True first")
+    for name in dict.fromkeys([*stored.settings, *arguments.settings]):
+        is_same = name in stored.settings and name in arguments.settings
+        if name != ignored and not (is_same and _are_equal(stored.settings[name], arguments.settings[name])):
+            raise ArgumentError(
+                f"the capture to reuse was made with another {name}; run these inputs with reusable=True first"
+            )
+
+
+def _are_equal(first: Any, second: Any) -> bool:
+    """Compare two arguments by their contents; tensors must also have the same dtype and device."""
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        same_kind = first.dtype == second.dtype and first.device == second.device and first.shape == second.shape
+        return same_kind and bool(((first == second) | ((first != first) & (second != second))).all())
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(_are_equal(part, second[name]) for name, part in first.items())
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(_are_equal, first, second))
+    return bool(first == second)
+
+
+def _copy_argument(argument: Any) -> Any:
+    """Copy the tensors of an argument, which their owner may change, or raise an ArgumentError for another object."""
+    if isinstance(argument, Tensor):
+        return argument.detach().clone()
+    if isinstance(argument, Mapping):
+        return {name: _copy_argument(part) for name, part in argument.items()}
+    if type(argument) in (list, tuple):
+        return type(argument)([_copy_argument(part) for part in argument])
+    if not isinstance(argument, PLAIN_TYPES):
+        raise ArgumentError(
+            f"a reusable run needs inputs that can be compared: tensors, numbers and texts, not "
+            f"{describe_type(argument)}"
+        )
+    return argument

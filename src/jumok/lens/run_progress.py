@@ -7,15 +7,14 @@ model as it was.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
 
+from jumok.errors import Progress
 from jumok.tap import Listener, is_listening, isolate, listen
-
-Progress = Callable[[int, int], object]  # (done, total)
 
 
 class RunProgress(Listener):

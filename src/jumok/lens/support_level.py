@@ -18,7 +18,8 @@ from jumok.models import Model
 
 from .huggingface.router import EDITABLE, MAPS_ONLY, REFUSED, Support
 from .lens import Lens
-from .text_inputs import DECODER_INPUT, find_start_token, is_encoder_decoder
+from .lens_inputs import DECODER_INPUT
+from .model_facts import find_start_token, is_encoder_decoder
 
 OWN_FAMILY = "own family"
 LEVELS = (OWN_FAMILY, EDITABLE, MAPS_ONLY, REFUSED)

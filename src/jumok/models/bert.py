@@ -71,7 +71,6 @@ class BERTConfig(Config):
     final_norm: bool = flag(False, "the norm outside the blocks is behind the last one instead of on the embeddings")
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         self.check_heads(self.width, self.heads)
         if self.padding_id is not None and not self.offset:
             raise ArgumentError("with a padding_id the offset must be at least 1: padding has position offset - 1")
@@ -141,7 +140,6 @@ class BERT(Model):
 
     @property
     def class_count(self) -> int | None:
-        """The number of classes; None without a classification head."""
         return self.config.classes if self.config.head == "classes" else None
 
     def initialise(self) -> None:
@@ -238,11 +236,7 @@ class ClassOutput(nn.Module):
         self.output = nn.Linear(config.width, config.classes)
 
     def forward(self, first: Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
-        """Return the logits of the classes.
-
-        Args:
-            first: The vector of the first token.
-        """
+        """Return the logits of the classes."""
         logits: Tensor = self.output(self.dropout(self.activation(self.inner(first))))
         return logits
 

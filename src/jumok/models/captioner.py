@@ -59,7 +59,6 @@ class CaptionerConfig(Config):
     dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         self.check_heads(self.width, self.heads)
         if self.source == "patches":
             compute_patch_grid(self.image, self.patch)
@@ -122,7 +121,6 @@ class Captioner(EncoderDecoder):
 
     @property
     def source_shape(self) -> tuple[int, ...] | None:
-        """The shape of an image, or of all regions of one."""
         return (self.config.regions, self.config.features) if self.reads == "regions" else super().source_shape
 
     def initialise(self) -> None:

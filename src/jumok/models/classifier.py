@@ -41,7 +41,6 @@ class ClassifierConfig(Config):
     dropout: float = real(0.0, "dropout rate of the head in training", most=0.99)
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         if self.encoder.head != "none":
             raise ArgumentError(f'a classifier needs an encoder with head "none", not {self.encoder.head!r}')
 
@@ -92,12 +91,10 @@ class Classifier(Model):
 
     @property
     def context_length(self) -> int | None:
-        """The longest text in tokens, as the encoder defines it."""
         return self.encoder.context_length
 
     @property
     def class_count(self) -> int:
-        """The number of classes."""
         return self.config.classes
 
     def initialise(self) -> None:

@@ -10,6 +10,7 @@ it, and the order of the passages does not change the answer.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from jumok.attention import mask
 from jumok.attention.grid import Positions
+from jumok.attention.weights import record_weights
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer
 from jumok.layers.token_inputs import check_token_mask, check_tokens
@@ -42,7 +44,6 @@ class FusionConfig(TransformerConfig):
     separator: int = integer(3, "the token that begins a passage", least=0)
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         super().check()
         self.check_special_tokens(self.vocabulary, separator=self.separator)
         for name, token in (("start", self.start), ("end", self.end), ("pad", self.pad)):
@@ -100,13 +101,49 @@ class Fusion(Transformer):
 def find_passages(source: Tensor, separator: int) -> Tensor:
     """Return the passage of every token, [batch, source]: the number of separators up to it.
 
-    Args:
-        source: Token ids, [batch, source].
-
     >>> find_passages(torch.tensor([[9, 5, 6, 9, 7]]), 9)
     tensor([[1, 1, 1, 2, 2]])
     """
     return (source == separator).cumsum(1)
+
+
+def score_without_passages(
+    model: Fusion, source: Tensor, answer: Sequence[int], cuts: Sequence[Collection[int]]
+) -> Tensor:
+    """Return the log-probability of each token of an answer, [cut, token]: one row for each set of cut passages.
+
+    The decoder may not read a cut passage. Passages are encoded apart, so that nothing else changes.
+
+    Args:
+        source: Token ids, [1, source].
+        answer: The token ids of the answer, at least one.
+        cuts: The numbers of the passages that are cut, counted from 0; () cuts none.
+    """
+    passages = find_passages(source, model.config.separator)[0] - 1
+    cut_rows = [torch.isin(passages, torch.tensor(list(cut), device=source.device)) for cut in cuts]
+    target = torch.tensor([[model.config.start, *answer[:-1]]], device=source.device).expand(len(cuts), -1)
+    encoded = model.encode(source).expand(len(cuts), -1, -1)
+    logits = model.decode(target, encoded, source_token_mask=~torch.stack(cut_rows)).logits
+    assert logits is not None
+    chosen = torch.tensor([*answer], device=source.device)[None, :, None].expand(len(cuts), -1, -1)
+    return logits.float().log_softmax(-1).gather(-1, chosen)[..., 0]
+
+
+def measure_passage_attention(model: Fusion, source: Tensor, answer: Sequence[int]) -> list[float]:
+    """Return for each passage the cross-attention on it, averaged over layers, heads and tokens of an answer.
+
+    Args:
+        source: Token ids, [1, source].
+        answer: The token ids of the answer, at least one.
+    """
+    passages = find_passages(source, model.config.separator)[0]
+    target = torch.tensor([[model.config.start, *answer[:-1]]], device=source.device)
+    encoded = model.encode(source)
+    with record_weights() as calls:
+        model.decode(target, encoded)
+    weights = torch.stack(model.arrange_weights(calls)["cross"]).double().mean((0, 1, 2, 3))  # [key]
+    sums = weights.new_zeros(int(passages.max()) + 1).index_add(0, passages, weights)
+    return sums[1:].tolist()
 
 
 class _PassageBatch(NamedTuple):

@@ -103,7 +103,6 @@ class GPTConfig(Config):
     fixed_length: bool = flag(False, "every text has exactly length tokens, so that generation ends there")
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         if self.head_width is None and self.width % self.heads:
             raise ArgumentError(f"width {self.width} cannot be split evenly into {self.heads} heads; give head_width")
         if self.heads % (self.groups or self.heads):
@@ -210,7 +209,6 @@ class GPT(Model):
 
     @property
     def ends_at_context(self) -> bool:
-        """Whether a text is complete at the context length; False = generation continues with a sliding window."""
         return self.config.fixed_length
 
     def initialise(self) -> None:

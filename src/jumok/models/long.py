@@ -78,7 +78,6 @@ class LongConfig(Config):
         return self.activation
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         if self.mixing != "fnet":
             self.check_heads(self.width, self.heads)
 

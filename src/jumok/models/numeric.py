@@ -46,7 +46,6 @@ class NumericConfig(Config):
     trained_length: int | None = optional(integer(1, "numbers in a training sequence; None = not known"))
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         self.check_heads(self.width, self.heads)
 
 

@@ -35,12 +35,6 @@ def register_family(model_class: type[Model]) -> type[Model]:
 
     Args:
         model_class: The model class, which declares ``family`` and ``config_class``. Usable as a decorator.
-
-    Returns:
-        The same class.
-
-    Raises:
-        ArgumentError: If another class has the family's name.
     """
     name = model_class.family
     if model_class.config_class.family != name:
@@ -54,12 +48,6 @@ def register_family(model_class: type[Model]) -> type[Model]:
 
 def get_family(name: object) -> type[Model]:
     """Return the model class of a family.
-
-    Args:
-        name: The family's name; it may come from an untrusted file.
-
-    Raises:
-        ArgumentError: If there is no such family.
 
     >>> get_family("gpt").__name__
     'GPT'

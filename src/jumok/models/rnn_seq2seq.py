@@ -81,7 +81,6 @@ class RNNSeq2SeqConfig(Config):
         return self.width if self.encoder_width is None else self.encoder_width
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         if self.bidirectional and self.source_width % 2:
             raise ArgumentError(f"a bidirectional encoder needs an even state width, not {self.source_width}")
         if self.attention == "luong_dot" and self.source_width != self.width:

@@ -61,7 +61,6 @@ class SpeechConfig(Config):
     dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         self.check_heads(self.width, self.heads)
         self.check_heads(self.width, self.decoder_heads)
         self.check_special_tokens(self.vocabulary, start=self.start, end=self.end, pad=self.pad)
@@ -119,12 +118,10 @@ class Speech(EncoderDecoder):
 
     @property
     def context_length(self) -> int:
-        """The longest text in tokens."""
         return self.config.target_length
 
     @property
     def source_shape(self) -> tuple[int, ...]:
-        """The shape of the longest spectrogram."""
         return self.config.mel_bins, self.config.frame_count
 
     @torch.no_grad()
@@ -170,9 +167,6 @@ class Speech(EncoderDecoder):
 def compute_sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:
     """Return Whisper's encoding of the positions of the audio: all sines, then all cosines, at wavelengths from 2 pi
     to 10,000 * 2 pi. Both ends are included, unlike in Vaswani et al. 2017.
-
-    Args:
-        width: Width of the encoding; the last number of an odd width is 0.
     """
     half = width // 2
     slowness = torch.arange(half, dtype=torch.float64) * (math.log(10_000.0) / max(half - 1, 1))

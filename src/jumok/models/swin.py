@@ -51,7 +51,6 @@ class SwinConfig(Config):
     dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         if len(self.depths) != len(self.heads) or not self.depths:
             raise ArgumentError(f"depths {self.depths} and heads {self.heads} need one number for each stage")
         if len(self.image) != 2 or len(self.patch) != 2:
@@ -113,11 +112,9 @@ class Swin(Model):
 
     @property
     def class_count(self) -> int | None:
-        """The number of classes; None without a classification head."""
         return None if self.config.head == "none" else self.config.classes
 
     def locate_patches(self, site: str, image: tuple[int, int]) -> PatchLayout:
-        """Return where the positions of a block's windows lie in an image."""
         attention = self.get_submodule(site)
         stage = next(index for index, stage in enumerate(self.stages) if attention in stage.modules())
         assert isinstance(attention, WindowAttention)
@@ -168,11 +165,7 @@ class Swin(Model):
 
 
 class Stage(nn.Module):
-    """The blocks of one stage, followed by a merge of patches, except in the last stage.
-
-    Args:
-        stage: The stage, from 0.
-    """
+    """The blocks of one stage, followed by a merge of patches, except in the last stage."""
 
     def __init__(self, config: SwinConfig, stage: int) -> None:
         super().__init__()
@@ -183,11 +176,7 @@ class Stage(nn.Module):
 
 
 class Merge(nn.Module):
-    """Concatenate 2 x 2 neighbouring patches, normalise, and project to twice the width of one patch.
-
-    Args:
-        width: The width of the stage that ends here.
-    """
+    """Concatenate 2 x 2 neighbouring patches, normalise, and project to twice the width of one patch."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -197,11 +186,7 @@ class Merge(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "batch patch width"], grid: tuple[int, int]
     ) -> tuple[Float[Tensor, "batch merged wider"], tuple[int, int]]:
-        """Return the merged patches, and their rows and columns.
-
-        Args:
-            grid: Rows and columns of the patches; an odd one is padded with zeros.
-        """
+        """Return the merged patches, and their rows and columns."""
         padded = functional.pad(hidden.unflatten(1, grid), (0, 0, 0, grid[1] % 2, 0, grid[0] % 2))
         neighbours = [padded[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
         merged = self.map(self.norm(torch.cat(neighbours, -1)))

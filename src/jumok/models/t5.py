@@ -60,7 +60,6 @@ class T5Config(Config):
     dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         # the decoder looks in one direction and has a bucket for each of twice as many distances
         if self.max_distance <= self.buckets // 2:
             raise ArgumentError(

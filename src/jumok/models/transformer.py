@@ -76,7 +76,6 @@ class TransformerConfig(Config):
     dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         self.check_heads(self.width, self.heads)
         if self.shared and self.target_vocabulary_size != self.vocabulary:
             raise ArgumentError(

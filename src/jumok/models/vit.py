@@ -53,7 +53,6 @@ class ViTConfig(Config):
     dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other."""
         compute_patch_grid(self.image, self.patch)
         self.check_heads(self.width, self.heads)
         if self.head == "teacher" and not self.distilled:
@@ -99,7 +98,6 @@ class ViT(Model):
 
     @property
     def class_count(self) -> int | None:
-        """The number of classes; None without a classification head."""
         return None if self.config.head == "none" else self.config.classes
 
     def initialise(self) -> None:

@@ -14,11 +14,11 @@ import msgspec
 import torch
 
 from jumok.checkpoint import Loaded
-from jumok.data.tokenizers.passage_tokens import encode_passages
 from jumok.errors import ArgumentError
 from jumok.lens import KnockOut, Lens
+from jumok.retrieval import FolderIndex
 from jumok.tasks.ask import Answer, AskSettings, FusionReader, PromptReader, Reader, Reading, ask, create_reader
-from jumok.tasks.ask.answer_question import NEAR_HITS, SearchableIndex, measure_controls
+from jumok.tasks.ask.answer_question import NEAR_HITS, measure_controls
 from jumok.tasks.ask.reading import get_token_log_probabilities
 
 from . import asks, messages
@@ -56,7 +56,7 @@ class FolderQuestions:
     """
 
     def __init__(
-        self, index: SearchableIndex, folder: str, question: str = "", settings: AskSettings | None = None
+        self, index: FolderIndex, folder: str, question: str = "", settings: AskSettings | None = None
     ) -> None:
         self.index = index
         self.folder = folder
@@ -158,7 +158,7 @@ class FolderQuestions:
         job.report(0, 0, "answering")
         text, note, reached_limit = None, None, False
         try:
-            rewritten = _read_without(reader, reading, cut, self.settings.limit)
+            rewritten = reader.read(reading.question, reading.passages, self.settings.limit, cut)
             text, reached_limit = rewritten.text, rewritten.reached_limit
         except ArgumentError as error:  # such as a model with a window, which counts the keys in between
             note = str(error)
@@ -190,13 +190,6 @@ def _get_reader(opened: OpenedModel) -> Reader:
     return reader
 
 
-def _read_without(reader: Reader, reading: Reading, cut: Collection[int], limit: int) -> Reading:
-    """Return the text that a reader writes without some passages."""
-    if isinstance(reader, PromptReader | FusionReader):
-        return reader.read(reading.question, reading.passages, limit, cut)
-    raise _explain_unknown(reader)
-
-
 @torch.inference_mode()
 def _score_without(reader: Reader, reading: Reading, cut: Collection[int], progress: Progress) -> float:
     """Return the log-probability of a text without some passages, in nats."""
@@ -205,8 +198,8 @@ def _score_without(reader: Reader, reading: Reading, cut: Collection[int], progr
     if isinstance(reader, PromptReader):
         return _score_prompt(reader, reading, cut, progress)
     if isinstance(reader, FusionReader):
-        return _score_fusion(reader, reading, cut)
-    raise _explain_unknown(reader)
+        return sum(reader.score_without(reading.question, reading.passages, reading.token_ids, [cut])[0])
+    raise ArgumentError(f"a {type(reader).__name__} cannot leave passages out")
 
 
 def _score_prompt(reader: PromptReader, reading: Reading, cut: Collection[int], progress: Progress) -> float:
@@ -219,20 +212,3 @@ def _score_prompt(reader: PromptReader, reading: Reading, cut: Collection[int], 
         last: dict[str, Any] = lens.facts.build_last_logits_arguments(len(answer))
         logits = lens.run(tokens, edits=edits, logits=True, progress=progress, **last).logits
     return sum(get_token_log_probabilities(logits[0, -len(answer) :], answer))
-
-
-def _score_fusion(reader: FusionReader, reading: Reading, cut: Collection[int]) -> float:
-    """Hide the passages from the cross-attention; the encoder reads each passage apart."""
-    model, answer = reader.model, reading.token_ids
-    token_lists = encode_passages(reader.tokenizer, model.config.separator, reading.question, reading.passages)
-    source = torch.tensor([[token for token_ids in token_lists for token in token_ids]], device=model.device)
-    is_kept = [index not in cut for index, token_ids in enumerate(token_lists) for _ in token_ids]
-    target = torch.tensor([[model.config.start, *answer[:-1]]], device=model.device)
-    token_mask = torch.tensor([is_kept], device=model.device)
-    logits = model.decode(target, model.encode(source), source_token_mask=token_mask).logits
-    assert logits is not None
-    return sum(get_token_log_probabilities(logits[0], answer))
-
-
-def _explain_unknown(reader: Reader) -> ArgumentError:
-    return ArgumentError(f"a {type(reader).__name__} cannot leave passages out")

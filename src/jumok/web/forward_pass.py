@@ -14,7 +14,7 @@ from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.lens import Capture, Edit
 from jumok.lens.effects.metrics import Answer, extract_answer
-from jumok.lens.reuse import read_versions
+from jumok.lens.restart import read_versions
 from jumok.lens.run_progress import RunProgress
 from jumok.models import Model
 from jumok.tap import Listener, listen

@@ -8,7 +8,7 @@ from typing import Any
 
 from jumok.errors import ArgumentError
 from jumok.lens import Capture, Edit, KnockOut
-from jumok.lens.edits.edit_types import as_tuple
+from jumok.lens.edits.edit_base import as_tuple
 
 from .answers.site_maps import SiteMap, WindowMap
 

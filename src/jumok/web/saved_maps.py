@@ -14,7 +14,7 @@ from jumok.attention.mask.composite_masks import And, Not
 from jumok.attention.mask.position_masks import Causal, Edge, Window
 
 from .answers.site_maps import SiteMap, WindowMap
-from .answers.tiles import compute_thumbnails, encode_weights, pool_cells, read_values
+from .answers.tiles import compute_thumbnails, encode_weights, pool_maps, read_values
 from .forward_pass import Pass
 from .inspection import Inspection
 
@@ -179,7 +179,7 @@ class MapStore:
             level += 1
         rows = [*range(0, site_map.queries, 2**level), site_map.queries]
         columns = [*range(0, site_map.keys, 2**level), site_map.keys]
-        cells = pool_cells([site_map], head, rows, columns, None, check)
+        cells = pool_maps([site_map], head, rows, columns, None, check)
         self.pooled += level > 0
         return {"form": "u8 pooled", "level": level, **self._blob.add(encode_weights(cells).tobytes())}
 

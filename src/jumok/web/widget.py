@@ -22,7 +22,7 @@ from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
 from jumok.files import write_atomically
 from jumok.lens import Capture, Edit
-from jumok.lens.input_checks import check_edits
+from jumok.lens.edits.edit_base import check_edits
 
 from . import messages
 from .saved_file import build_html, save_html

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 import jumok
+from jumok.draw import pooling
 from jumok.draw.pooling import split_axis
 from jumok.errors import ArgumentError
-from jumok.lens.capture import captured_attention, overview
+from jumok.lens.capture import captured_attention
 from jumok.lens.capture.captured_attention import CapturedCall
 from jumok.lens.capture.model_capture import Capture
 from jumok.models.gpt import GPT, GPTConfig
@@ -21,8 +22,8 @@ TOKENS, SIZE = 53, 7
 def capture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Capture:
     """A capture whose rows count as long, so that its maps are computed block by block."""
     monkeypatch.setattr(captured_attention, "FULL_ROW_KEYS", 8)
-    monkeypatch.setattr(overview, "SMALLEST_BLOCK", 4)
-    monkeypatch.setattr(overview, "BLOCK_WEIGHTS", 16)
+    monkeypatch.setattr(pooling, "PIECE_KEYS", 4)
+    monkeypatch.setattr(pooling, "PIECE_WEIGHTS", 16)
     torch.manual_seed(0)
     config = GPTConfig(vocabulary=31, length=TOKENS, width=12, layers=1, heads=2, hidden=8, window=request.param)
     with jumok.Lens(GPT(config).eval()) as lens:
@@ -101,7 +102,7 @@ def test_a_preview_has_the_rows_in_the_middle_of_each_cell(capture: Capture) -> 
 def test_progress_is_reported_and_can_stop_the_computation(capture: Capture) -> None:
     reports: list[tuple[int, int]] = []
     capture.overview(0, 1, SIZE, progress=lambda done, total: reports.append((done, total)))
-    assert reports[-1] == (TOKENS, TOKENS) and len(reports) == len(split_axis(TOKENS, SIZE))
+    assert reports[-1] == (TOKENS, TOKENS) and len(reports) == -(-TOKENS // 4)  # pieces of 4 rows
 
     def stop(done: int, total: int) -> None:
         raise InterruptedError

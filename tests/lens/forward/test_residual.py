@@ -15,7 +15,7 @@ from huggingface_models import MODELS, build_model
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, Edit, Lens, Patch, sweep_patches
 from jumok.lens.effects.metrics import LogProbability
-from jumok.lens.huggingface.module_taps import find_tap_points, register_taps
+from jumok.lens.huggingface.module_names import find_tap_points, register_taps
 from jumok.models import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.registry import get_family
 from jumok.tap import listen

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jumok.cli import cli, main
-from jumok.retrieval.files import TEXT_ENDINGS
+from jumok.retrieval.files.safe_folder import TEXT_ENDINGS
 from retrieval.index_folders import write_files, write_notes
 
 Program = Callable[..., tuple[int, str, str]]

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from jumok.errors import ArgumentError, DataError
-from jumok.retrieval.files import SafeFolder, SkipLog, UnusableFileError, safe_folder
+from jumok.retrieval.files import safe_folder
 from jumok.retrieval.files.ignore_rules import is_ignored, parse_ignore_file
+from jumok.retrieval.files.safe_folder import SafeFolder, SkipLog, UnusableFileError
 from retrieval.index_folders import write_files
 
 
@@ -41,7 +42,7 @@ def test_facts_of_a_file(tmp_path: Path) -> None:
         (file,) = folder.list_text_files(SkipLog())
     status = (tmp_path / "a.txt").stat()
     assert (file.size, file.inode) == (5, status.st_ino)
-    assert file.changed_at == (status.st_mtime_ns, status.st_ctime_ns)
+    assert (file.modified, file.changed) == (status.st_mtime_ns, status.st_ctime_ns)
 
 
 PATTERNS = (
@@ -267,7 +268,8 @@ def test_unreadable_files_and_folders(tmp_path: Path) -> None:
                 folder.open_file(b"b.txt")
     finally:
         (tmp_path / "sub").chmod(0o700)
-    assert skipped.to_json() == {"cannot be opened (Permission denied)": {"count": 1, "first": ["sub"]}}
+    assert skipped.counts == {"cannot be opened (Permission denied)": 1}
+    assert [entry.path for entry in skipped.first] == ["sub"]
 
 
 def test_limits_of_files_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ import torch
 
 from faults.points import die, strike_after, strike_before
 from jumok.retrieval import open_index
-from jumok.retrieval.store import build, generation, inspect_index, passage_database, vector_file
+from jumok.retrieval.store import build, generation, passage_database
+from jumok.retrieval.store.folder_index import inspect_index
 from jumok.retrieval.store.generation import locate_index, lock_index
 from retrieval.index_folders import describe_contents, save_small_embedder, write_files, write_notes
 
@@ -35,7 +36,7 @@ pytestmark = [pytest.mark.xdist_group("faults"), pytest.mark.filterwarnings("ign
 def _single_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads do not survive a fork."""
     monkeypatch.setenv("JUMOK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(vector_file, "CHUNK", 8)
+    monkeypatch.setattr(build, "CHUNK", 8)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -93,8 +94,8 @@ def change_files(folder: Path, turn: int) -> None:
 POINTS: dict[str, Callable[[], None]] = {
     "after files are listed": lambda: strike_before(passage_database.PassageDatabase, "list_files", die),
     "after files are read": lambda: strike_after(build, "_read_files", die),
-    "before vectors are stored": lambda: strike_before(vector_file.PendingVectors, "add", die),
-    "after vectors are stored": lambda: strike_after(vector_file.PendingVectors, "add", die),
+    "before vectors are stored": lambda: strike_before(passage_database.PendingVectors, "add", die),
+    "after vectors are stored": lambda: strike_after(passage_database.PendingVectors, "add", die),
     "after BM25 is built": lambda: strike_after(build, "_build_bm25", die),
     "before the switch": lambda: strike_before(os, "replace", die),
     "after the switch": lambda: strike_after(os, "replace", die),

@@ -16,7 +16,8 @@ import pytest
 
 from jumok.errors import ArgumentError, CheckpointError, DataError
 from jumok.retrieval import open_index
-from jumok.retrieval.store import FolderIndex, build, generation, inspect_index, list_indexes, remove_index, vector_file
+from jumok.retrieval.store import build, generation, passage_database
+from jumok.retrieval.store.folder_index import FolderIndex, inspect_index, list_indexes, remove_index
 from retrieval.index_folders import describe_contents, save_small_embedder, write_files, write_notes
 
 
@@ -48,13 +49,13 @@ def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def embedded_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts whose vectors are computed."""
     computed: list[str] = []
-    embed = vector_file.VectorWriter._embed
+    embed = build._embed
 
-    def record(self: vector_file.VectorWriter, loaded: object, texts: list[str], progress: object) -> object:
+    def record(loaded: object, texts: list[str], progress: object) -> object:
         computed.extend(texts)
-        return embed(self, loaded, texts, progress)  # type: ignore[arg-type]
+        return embed(loaded, texts, progress)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(vector_file.VectorWriter, "_embed", record)
+    monkeypatch.setattr(build, "_embed", record)
     return computed
 
 
@@ -99,10 +100,9 @@ def test_passages_and_searches(tmp_path: Path, embedder: str) -> None:
 
 
 def test_vectors_belong_to_their_passages(tmp_path: Path, embedder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jumok.retrieval.search.embedding import embed_question
-    from jumok.retrieval.store.vector_file import load_model
+    from jumok.retrieval.search.embedding import embed_question, load_model
 
-    monkeypatch.setattr(vector_file, "CHUNK", 2)
+    monkeypatch.setattr(build, "CHUNK", 2)
     loaded = load_model(embedder)
     with open_index(write_notes(tmp_path / "notes"), embedder=embedder) as index:
         matrix = index._vectors._matrix
@@ -291,7 +291,7 @@ def test_a_database_that_sqlite_refuses(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_damaged_pending_vectors_are_not_used(tmp_path: Path, embedder: str) -> None:
-    pending = vector_file.PendingVectors(tmp_path / "pending.db", "model")
+    pending = passage_database.PendingVectors(tmp_path / "pending.db", "model")
     vector = np.arange(8, dtype=np.float16)
     pending.add([(b"a", vector), (b"b", vector)])
     pending._connection.execute("UPDATE vectors SET vector = zeroblob(16) WHERE digest = ?", (b"b",))
@@ -301,11 +301,11 @@ def test_damaged_pending_vectors_are_not_used(tmp_path: Path, embedder: str) -> 
     pending.close()
     for content in (b"x" * 5000, b""):
         (tmp_path / "pending.db").write_bytes(content)
-        pending = vector_file.PendingVectors(tmp_path / "pending.db", "model")
+        pending = passage_database.PendingVectors(tmp_path / "pending.db", "model")
         assert pending.get(b"a") is None
         pending.add([(b"a", vector)])
         pending.close()
-    pending = vector_file.PendingVectors(tmp_path / "pending.db", "another model")
+    pending = passage_database.PendingVectors(tmp_path / "pending.db", "another model")
     assert pending.get(b"a") is None
     pending.close()
 
@@ -313,7 +313,7 @@ def test_damaged_pending_vectors_are_not_used(tmp_path: Path, embedder: str) -> 
 def test_an_interrupted_run_continues(
     tmp_path: Path, embedder: str, embedded_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_file, "CHUNK", 2)
+    monkeypatch.setattr(build, "CHUNK", 2)
     folder = write_notes(tmp_path / "notes", count=8)
 
     def interrupt(done: int, total: int, stage: str) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from jumok.retrieval import Passage
-from jumok.retrieval.files import UnusableFileError, read_open_file, read_passages
 from jumok.retrieval.files.passage_cutter import LIMIT_WORDS, MIN_WORDS
-from jumok.retrieval.files.read_passages import CLOCK_TICK
+from jumok.retrieval.files.read_passages import CLOCK_TICK, read_open_file, read_passages
+from jumok.retrieval.files.safe_folder import UnusableFileError
 
 WORDS = "the boat sails over a calm sea while gulls cry above old wooden masts and sailors sing".split()  # noqa: SIM905
 

@@ -11,7 +11,9 @@ import pytest
 from pypdf import PdfReader, PdfWriter
 
 from jumok.retrieval import Passage
-from jumok.retrieval.files import UnusableFileError, pdf_child, read_passages
+from jumok.retrieval.files import pdf_child
+from jumok.retrieval.files.read_passages import read_passages
+from jumok.retrieval.files.safe_folder import UnusableFileError
 
 
 def write_pdf(pages: list[list[str]], compressed: bool = False) -> bytes:

@@ -32,11 +32,7 @@ _NOT_A_DOT_PRODUCT = Score.fold_into_query  # scores that are dot products overr
 
 
 def compute(request: AttentionRequest) -> AttentionOutput | None:
-    """Compute a request, or return None if it is not dot-product attention in a band.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Compute a request, or return None if it is not dot-product attention in a band."""
     if request.mask is None or request.bias is not None or request.dropout or not _has_kernel(request.query):
         return None
     if type(request.score).fold_into_query is _NOT_A_DOT_PRODUCT:
@@ -67,7 +63,6 @@ class BandPlan:
     """What the forward and the backward pass share.
 
     Args:
-        scale: Factor of the dot products.
         table_versions: Versions of the mask's tables, which the backward pass reads again.
     """
 

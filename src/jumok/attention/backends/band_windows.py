@@ -57,9 +57,6 @@ class Windows:
     """The windows of one call of ``attend()``: block s of the queries reads the keys from ``first + s * block`` on.
 
     Args:
-        mask: The mask, whose band has both bounds.
-        query_positions: Positions of the queries, with step 1.
-        key_positions: Positions of the keys, with step 1.
         block: Queries per block.
         width: Keys per window.
         first: Index of the first key of window 0; negative if the window begins before the keys.
@@ -152,11 +149,7 @@ class Windows:
         return self.finish({blocks: self.evaluate_blocks(blocks, shared, absolute, group)}, dtype)
 
     def evaluate_relative(self, parts: list[Mask]) -> Tensor:
-        """Evaluate masks that are the same for all blocks, ``bool[1, query, key]``.
-
-        Args:
-            parts: Masks that depend on distances alone.
-        """
+        """Evaluate masks that are the same for all blocks, ``bool[1, query, key]``."""
         query_start, key_start = self.query_positions.start, self.key_positions.start + self.first
         queries, keys = range(query_start, query_start + self.block), range(key_start, key_start + self.width)
         grid = Grid(range(1), range(1), queries, keys, self.device)
@@ -168,7 +161,6 @@ class Windows:
 
         Args:
             shared: Cells that are allowed in every block, ``bool[1, query, key]``.
-            parts: Other masks that must allow a cell.
         """
         starts = torch.arange(blocks.start, blocks.stop, device=self.device)[:, None] * self.block
         query_indices = starts + torch.arange(self.block, device=self.device)  # [block, query]

@@ -46,11 +46,7 @@ class TileMask(NamedTuple):
 
 
 def compute_layout(mask: Mask | None, grid: Grid) -> Layout:
-    """Return the runs of keys that each block of queries reads.
-
-    Args:
-        mask: The mask; None allows all.
-    """
+    """Return the runs of keys that each block of queries reads."""
     queries, keys = grid.query_positions, grid.key_positions
     if mask is not None and _is_hashable(mask) and isinstance(queries, range) and isinstance(keys, range):
         return _compute_cached_layout(mask, len(grid.heads), len(grid.batches), queries, keys)
@@ -103,11 +99,7 @@ def _split_run(start: int, stop: int) -> Iterator[KeyRun]:
 
 
 def compute_coverage(mask: Mask | None, grid: Grid) -> float:
-    """Return the share of cells that the blocked backend would compute, by which ``backend="auto"`` decides.
-
-    Args:
-        mask: The mask; None allows all.
-    """
+    """Return the share of cells that the blocked backend would compute, by which ``backend="auto"`` decides."""
     queries, keys = grid.shape[2:]
     if not queries or not keys:
         return 0.0
@@ -120,11 +112,7 @@ def compute_coverage(mask: Mask | None, grid: Grid) -> float:
 
 
 def collect_gradient_tensors(request: AttentionRequest) -> tuple[Tensor, ...]:
-    """Return query, key, value and every other tensor that may require a gradient, each once.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Return query, key, value and every other tensor that may require a gradient, each once."""
     bias_tensors = () if request.bias is None else request.bias.gradient_tensors
     parameters = {id(tensor): tensor for tensor in (*request.score.gradient_tensors, *bias_tensors)}
     return request.query, request.key, request.value, *parameters.values()
@@ -144,9 +132,6 @@ class Plan:
     """The tiles of one call and how to compute each; made in the forward pass and used again in the backward pass.
 
     Args:
-        layout: For each block of queries, the runs of keys to read.
-        dropout: Probability of dropping a weight.
-        dtype: Type to compute in, float32 or float64.
         table_versions: Versions of the mask's tables, which the backward pass reads again.
         needs_logsumexp: Whether a listener or the backward pass needs the row log-sum-exp.
     """
@@ -165,11 +150,7 @@ class Plan:
 
     @staticmethod
     def make(request: AttentionRequest) -> Plan:
-        """Plan a request.
-
-        Args:
-            request: The checked arguments of ``attend()``.
-        """
+        """Plan a request."""
         needs_gradient = torch.is_grad_enabled() and any(
             tensor.requires_grad for tensor in collect_gradient_tensors(request)
         )

@@ -22,11 +22,7 @@ from .protocol import AttentionOutput, AttentionRequest, disable_autocast
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
-    """Return why the request cannot be computed here and which backend can, or None.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Return why the request cannot be computed here and which backend can, or None."""
     if request.query.is_meta:
         return (
             'blocked reads the mask, but tensors on the meta device hold no numbers; use backend="explicit" or "sdpa"'
@@ -37,11 +33,7 @@ def explain_refusal(request: AttentionRequest) -> str | None:
 
 
 def compute(request: AttentionRequest) -> AttentionOutput:
-    """Compute a request.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Compute a request."""
     with disable_autocast(request):  # both passes compute in float32 or float64
         answer = band.compute(request)
         if answer is not None:

@@ -16,20 +16,12 @@ from .protocol import AttentionOutput, AttentionRequest, disable_autocast
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
-    """Return None: this backend computes every request.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Return None: this backend computes every request."""
     return None
 
 
 def compute(request: AttentionRequest) -> AttentionOutput:
-    """Compute a request.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Compute a request."""
     with disable_autocast(request):  # float32 even inside autocast
         return _compute_in_at_least_float32(request)
 
@@ -54,13 +46,7 @@ def _compute_in_at_least_float32(request: AttentionRequest) -> AttentionOutput:
 
 
 def zero_unread_keys(key: Tensor, value: Tensor, allowed: axes.Allowed) -> tuple[Tensor, Tensor]:
-    """Replace keys that no query may attend to by zeros: 0 * NaN is NaN, and padding may hold anything.
-
-    Args:
-        key: Keys, ``[batch, group, key, key_width]``.
-        value: Values, ``[batch, group, key, value_width]``.
-        allowed: True = may attend; broadcasts to ``[batch, head, query, key]``.
-    """
+    """Replace keys that no query may attend to by zeros: 0 * NaN is NaN, and padding may hold anything."""
     used = allowed.any(-2)  # [batch or 1, head or 1, key or 1]
     groups = key.shape[1]
     if used.shape[1] > groups:

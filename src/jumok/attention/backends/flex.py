@@ -29,11 +29,7 @@ MAX_KERNELS = 256  # compiled variants (mask, shapes, dtype) in one process
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
-    """Return why the request cannot be computed here and which backend can, or None.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Return why the request cannot be computed here and which backend can, or None."""
     if request.weights:
         return 'flex keeps no weights; use backend="explicit"'
     if request.logsumexp:
@@ -98,11 +94,7 @@ class _Cell(Grid):
 
 
 def compute(request: AttentionRequest) -> AttentionOutput:
-    """Compute a request.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Compute a request."""
     score = request.score
     assert isinstance(score, ScaledDot)
     # Every mask is compiled separately; the compiler's default limit of eight would refuse the ninth.

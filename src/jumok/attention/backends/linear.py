@@ -31,11 +31,7 @@ class _MaskParts(NamedTuple):
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
-    """Return why the request cannot be computed here and which backend can, or None.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Return why the request cannot be computed here and which backend can, or None."""
     if not isinstance(request.score, Kernel):
         return f'linear computes score.Kernel, not {type(request.score).__name__}; use backend="sdpa" or "explicit"'
     if request.weights:
@@ -69,11 +65,7 @@ def _split_mask(mask: Mask | None) -> _MaskParts | None:
 
 
 def compute(request: AttentionRequest) -> AttentionOutput:
-    """Compute a request.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Compute a request."""
     with disable_autocast(request):  # float32 even inside autocast
         return _compute_in_at_least_float32(request)
 

@@ -17,17 +17,7 @@ from jumok.attention.score import Score
 
 @dataclass(slots=True)
 class AttentionRequest:
-    """The checked arguments of one ``attend()`` call; backends compute half-precision tensors in float32.
-
-    Args:
-        query: Queries, ``[batch, head, query, head_width]``.
-        key: Keys, ``[batch, group, key, key_width]``.
-        value: Values, ``[batch, group, key, value_width]``.
-        mask: The mask, or None.
-        bias: The bias, or None.
-        dropout: Probability of dropping a weight.
-        logsumexp: Whether the row log-sum-exp is returned.
-    """
+    """The checked arguments of one ``attend()`` call; backends compute half-precision tensors in float32."""
 
     query: Tensor
     key: Tensor
@@ -61,11 +51,7 @@ class AttentionOutput(NamedTuple):
 
 
 def disable_autocast(request: AttentionRequest) -> AbstractContextManager[object]:
-    """Return a context in which autocast changes no dtype.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Return a context in which autocast changes no dtype."""
     device = request.query.device.type
     return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)  # meta has no autocast
 
@@ -75,15 +61,7 @@ class Backend(Protocol):
     """A way to compute a request: a module with these two functions."""
 
     def explain_refusal(self, request: AttentionRequest) -> str | None:
-        """Return why this backend cannot compute the request and which one can, or None if it can.
-
-        Args:
-            request: The checked arguments of ``attend()``.
-        """
+        """Return why this backend cannot compute the request and which one can, or None if it can."""
 
     def compute(self, request: AttentionRequest) -> AttentionOutput:
-        """Compute a request that is not refused.
-
-        Args:
-            request: The checked arguments of ``attend()``.
-        """
+        """Compute a request that is not refused."""

@@ -20,11 +20,7 @@ _NOT_A_DOT_PRODUCT = Score.fold_into_query  # scores that are dot products overr
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
-    """Return why the request cannot be computed here and which backend can, or None.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Return why the request cannot be computed here and which backend can, or None."""
     if request.weights:
         return 'sdpa keeps no weights; use backend="explicit"'
     score = request.score
@@ -54,11 +50,7 @@ def _has_logsumexp_kernel(request: AttentionRequest) -> bool:
 
 
 def compute(request: AttentionRequest) -> AttentionOutput:
-    """Compute a request.
-
-    Args:
-        request: The checked arguments of ``attend()``.
-    """
+    """Compute a request."""
     scaled_query = request.score.fold_into_query(request.query)
     assert scaled_query is not None, "explain_refusal() refuses scores that are not dot products"
     query, scale = scaled_query
@@ -106,6 +98,8 @@ def _compute_with_logsumexp(
 
 def _are_finite(key: Tensor, value: Tensor) -> bool:
     """Return whether keys and values are known to be finite: by their sums, where reading a number is cheap."""
+    if key.is_meta:  # no numbers; finite ones are the usual case, whose memory is counted
+        return True
     if key.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     try:
@@ -139,9 +133,6 @@ def is_kernel_causal(request: AttentionRequest) -> bool:
     """Return whether the kernel's ``is_causal`` flag expresses mask and bias of the request.
 
     The flag counts queries and keys from 0, so it is right only if their positions are equal.
-
-    Args:
-        request: The checked arguments of ``attend()``.
     """
     return (
         request.bias is None

@@ -71,11 +71,7 @@ def prefix(n: int) -> Mask:
 
 
 def global_at(positions: int | Iterable[int]) -> Mask:
-    """Allow every cell whose query or key is at one of these positions.
-
-    Args:
-        positions: One position, or several.
-    """
+    """Allow every cell whose query or key is at one of these positions."""
     positions = positions if isinstance(positions, Iterable) else (positions,)
     return GlobalAt(tuple(sorted({_check_integer("global_at", position, 0) for position in positions})))
 
@@ -218,11 +214,7 @@ def given(tensor: Tensor) -> Mask:
 
 
 def parse(text: str) -> Mask:
-    """Parse an expression such as ``"causal & (window(4) | global_at([0]))"``. Nothing is executed.
-
-    Args:
-        text: Mask names, ``&``, ``|``, ``~``, parentheses and integers.
-    """
+    """Parse an expression such as ``"causal & (window(4) | global_at([0]))"``. Nothing is executed."""
     from .notation import parse as parse_text
 
     return parse_text(text)

@@ -32,11 +32,7 @@ def _set_nesting(mask: Mask, parts: tuple[Mask, ...]) -> None:
 
 @dataclass(frozen=True, repr=False)
 class CompositeMask(Mask):
-    """Several masks joined by one operator: the common part of ``And`` and ``Or``.
-
-    Args:
-        parts: At least two masks.
-    """
+    """Several masks joined by one operator: the common part of ``And`` and ``Or``."""
 
     parts: tuple[Mask, ...]
 
@@ -45,11 +41,7 @@ class CompositeMask(Mask):
 
     @classmethod
     def join(cls, *masks: Mask) -> Mask:
-        """Join masks; a chain of one operator becomes one mask with many parts, not a nested mask.
-
-        Args:
-            *masks: At least two masks.
-        """
+        """Join masks; a chain of one operator becomes one mask with many parts, not a nested mask."""
         return cls(tuple(part for mask in masks for part in (mask.parts if isinstance(mask, cls) else (mask,))))
 
     @property

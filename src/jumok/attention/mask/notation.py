@@ -44,11 +44,7 @@ EXAMPLES = {
 
 
 def draw(mask: Mask, queries: int | None = None, keys: int | None = None) -> str:
-    """Return the expression of a mask and a drawing of batch row 0, head 0: ■ may attend, · may not.
-
-    Args:
-        queries: Number of rows; by default as many as show the pattern.
-    """
+    """Return the expression of a mask and a drawing of batch row 0, head 0: ■ may attend, · may not."""
     rows = [" ".join("■" if allowed else "·" for allowed in row) for row in evaluate_cells(mask, queries, keys)]
     if queries is None and keys is None and mask.drawing_size > MAX_DRAWING_SIZE:
         rows.append(f"(the first {MAX_DRAWING_SIZE} of {mask.drawing_size:,} positions)")
@@ -56,11 +52,7 @@ def draw(mask: Mask, queries: int | None = None, keys: int | None = None) -> str
 
 
 def evaluate_cells(mask: Mask, queries: int | None = None, keys: int | None = None) -> list[list[bool]]:
-    """Return the cells that ``draw`` shows, one list per query.
-
-    Args:
-        queries: Number of queries; by default as many as show the pattern, and at most as many as its tables cover.
-    """
+    """Return the cells that ``draw`` shows, one list per query."""
     size = min(max(mask.drawing_size, 4), MAX_DRAWING_SIZE)
     table_sizes = mask.table_sizes
     rows = min(queries or size, table_sizes.get("query", queries or size))
@@ -71,14 +63,7 @@ def evaluate_cells(mask: Mask, queries: int | None = None, keys: int | None = No
 
 
 def parse(text: str) -> Mask:
-    """Parse an expression of mask names, ``&``, ``|``, ``~`` and integers. Nothing is executed.
-
-    Args:
-        text: The expression, such as ``"causal & window(3)"``.
-
-    Raises:
-        ArgumentError: If the text is not such an expression.
-    """
+    """Parse an expression of mask names, ``&``, ``|``, ``~`` and integers. Nothing is executed."""
     try:
         return _build_mask(ast.parse(text.strip(), mode="eval").body, text)
     except (SyntaxError, ValueError) as error:

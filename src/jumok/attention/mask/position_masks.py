@@ -127,8 +127,6 @@ class RandomKeys(Mask):
 
     Args:
         count: Keys per query, or blocks of keys per block of queries.
-        length: Keys are drawn from positions 0 to length - 1.
-        block: Positions per block.
     """
 
     count: int
@@ -204,12 +202,7 @@ def _hash_position(seed: int, query: Tensor, turn: int) -> Tensor:
 
 @dataclass(frozen=True, repr=False)
 class BlocksOf(Mask):
-    """Same block on every axis; positions on a grid are numbered row by row (Swin, 2021).
-
-    Args:
-        size: Positions per block, on each axis.
-        grid: (rows, columns), or () for a line of positions.
-    """
+    """Same block on every axis; positions on a grid are numbered row by row (Swin, 2021)."""
 
     size: tuple[int, ...]
     shift: tuple[int, ...]
@@ -268,14 +261,7 @@ class BlocksOf(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Edge(Mask):
-    """The cells of these queries, keys, heads and batch rows.
-
-    Args:
-        query: Sorted positions; None = all.
-        key: Sorted positions; None = all.
-        head: Sorted indices; None = all.
-        batch: Sorted indices; None = all.
-    """
+    """The cells of these queries, keys, heads and batch rows."""
 
     query: tuple[int, ...] | None
     key: tuple[int, ...] | None

@@ -30,11 +30,7 @@ DIALECTS: dict[str, Dialect[Any]] = {model_type: dialect for dialect in _DIALECT
 
 
 def get_dialect(model_type: JSONValue) -> Dialect[Any]:
-    """Return the dialect that reads a Hugging Face folder with this "model_type" in its config.json.
-
-    Raises:
-        CheckpointError: If no dialect reads this type.
-    """
+    """Return the dialect that reads a Hugging Face folder with this "model_type" in its config.json."""
     if not isinstance(model_type, str) or model_type not in DIALECTS:
         raise CheckpointError(
             f"config.json has model_type {str(model_type)[:80]!r}; supported: {', '.join(sorted(DIALECTS))}; "
@@ -44,11 +40,7 @@ def get_dialect(model_type: JSONValue) -> Dialect[Any]:
 
 
 def find_dialect_for(config: Config) -> Dialect[Any]:
-    """Return the first dialect that can write a model.
-
-    Raises:
-        CheckpointError: If Hugging Face has no equivalent model.
-    """
+    """Return the first dialect that can write a model."""
     for dialect in _DIALECTS:
         if dialect.can_express(config):
             return dialect

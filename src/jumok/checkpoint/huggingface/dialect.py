@@ -41,11 +41,8 @@ class Field:
     """A field of config.json and its counterpart in our config.
 
     Args:
-        name: Its name in config.json.
-        ours: Its name in our config.
         default: Its value if config.json has none; without a default, config.json must have the field.
         parse: Converts a value of config.json, which may come from an untrusted file; it receives the name too.
-        format: Converts our value.
     """
 
     name: str
@@ -71,14 +68,7 @@ class Dialect(ABC, Generic[ConfigType]):
     supported: ClassVar[Mapping[str, JSONValue]] = MappingProxyType({})
 
     def from_hf_config(self, hf_config: JSONObject) -> ConfigType:
-        """Convert Hugging Face's config to ours.
-
-        Args:
-            hf_config: The content of config.json; it may come from an untrusted file.
-
-        Raises:
-            CheckpointError: If a field is missing, or has a value that our model does not implement.
-        """
+        """Convert Hugging Face's config to ours."""
         return self.model_class.config_class.from_json(self.parse_fields(hf_config))  # type: ignore[return-value]
 
     def parse_fields(self, hf_config: JSONObject) -> JSONObject:
@@ -99,11 +89,7 @@ class Dialect(ABC, Generic[ConfigType]):
         return True
 
     def to_hf_config(self, config: ConfigType) -> JSONObject:
-        """Convert our config to the content of config.json. Subclasses add what the table does not say.
-
-        Args:
-            config: A config for which ``can_express`` is True.
-        """
+        """Convert our config to the content of config.json. Subclasses add what the table does not say."""
         return {
             "model_type": self.model_types[0],
             "architectures": [self.architectures[getattr(config, "head", None)]],
@@ -127,11 +113,7 @@ class Dialect(ABC, Generic[ConfigType]):
 
 
 def get_field(hf_config: JSONObject, name: str, default: JSONValue | EllipsisType = ...) -> JSONValue:
-    """Return a field of a config; null is treated as missing.
-
-    Raises:
-        CheckpointError: If a required field is missing.
-    """
+    """Return a field of a config; null is treated as missing."""
     value = hf_config.get(name)
     if value is not None:
         return value
@@ -153,11 +135,7 @@ def refuse_unless(hf_config: JSONObject, **supported: JSONValue) -> None:
 
 
 def parse_integer(name: str, value: JSONValue) -> int:
-    """Return a value that must be an integer.
-
-    Raises:
-        CheckpointError: If it is not.
-    """
+    """Return a value that must be an integer."""
     if not isinstance(value, int):
         raise CheckpointError(f"{name} in config.json must be an integer, not {str(value)[:40]!r}")
     return value
@@ -202,11 +180,7 @@ def list_architectures(hf_config: JSONObject) -> list[str]:
 
 
 def parse_image_head(hf_config: JSONObject, architectures: Mapping[str | None, str]) -> JSONObject:
-    """Return our head and its number of classes from the first architecture; "none" if the config names none.
-
-    Raises:
-        CheckpointError: If the architecture is not known.
-    """
+    """Return our head and its number of classes from the first architecture; "none" if the config names none."""
     names = list_architectures(hf_config)
     heads = {name: head for head, name in architectures.items()}
     if names and names[0] not in heads:

@@ -18,11 +18,7 @@ MAX_FACTOR = 1e6  # far above any published factor; a larger one means a damaged
 
 
 def parse_rotary(hf_config: JSONObject) -> JSONObject:
-    """Return the rotary fields of our config, and "length" if the scaling determines it.
-
-    Raises:
-        CheckpointError: If the scaling is unknown, or one of its numbers is missing or out of bounds.
-    """
+    """Return the rotary fields of our config, and "length" if the scaling determines it."""
     # if a config has both, transformers reads the older one
     rope = hf_config.get("rope_scaling") or hf_config.get("rope_parameters") or {}
     if not isinstance(rope, dict):

@@ -43,15 +43,7 @@ DIMENSIONS = {
 
 
 def find_converted_folder(entry: Path) -> Path:
-    """Return the folder of a converted Whisper; convert it first if necessary.
-
-    Args:
-        entry: The catalogue entry's folder in the cache, with the PyTorch file, GPT-2's vocabulary and OpenAI's source
-            files.
-
-    Raises:
-        CheckpointError: If a file does not have the expected form.
-    """
+    """Return the folder of a converted Whisper; convert it first if necessary."""
     folder = entry / CONVERTED_FOLDER
     if (folder / MANIFEST_FILE).is_file():
         return folder
@@ -65,14 +57,7 @@ def find_converted_folder(entry: Path) -> Path:
 
 
 def read_openai_model(entry: Path) -> Loaded:
-    """Read OpenAI's files.
-
-    Args:
-        entry: The catalogue entry's folder in the cache.
-
-    Raises:
-        CheckpointError: If a file does not have the expected form.
-    """
+    """Read OpenAI's files."""
     dimensions, tensors = _read_checkpoint(entry / f"{MODEL_NAME}.pt")
     published = read_special_tokens(entry / "openai-whisper" / "tokenizer.py.txt", LANGUAGE_COUNT)
     tokenizer = Tokenizer.load(entry).with_special_tokens(published.special, {"end": published.special[0]})

@@ -32,15 +32,7 @@ class PublishedTokens:
 
 
 def read_special_tokens(path: Path, language_count: int) -> PublishedTokens:
-    """Read the special tokens.
-
-    Args:
-        path: OpenAI's tokenizer.py.
-        language_count: The number of languages of the model: 99, or 100 since large-v3.
-
-    Raises:
-        CheckpointError: If the file does not have the expected form.
-    """
+    """Read the special tokens."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assigned = _collect_assignments(tree)
     try:
@@ -55,15 +47,7 @@ def read_special_tokens(path: Path, language_count: int) -> PublishedTokens:
 
 
 def read_alignment_heads(path: Path, name: str, layers: int, heads: int) -> tuple[tuple[int, int], ...]:
-    """Return the published (block, head) pairs of a model.
-
-    Args:
-        path: OpenAI's __init__.py.
-        name: The model's name, such as "tiny.en".
-
-    Raises:
-        CheckpointError: If the file does not have the expected form.
-    """
+    """Return the published (block, head) pairs of a model."""
     assigned = _collect_assignments(ast.parse(path.read_text(encoding="utf-8")))
     try:
         packed = ast.literal_eval(assigned["_ALIGNMENT_HEADS"][0])[name]

@@ -11,9 +11,10 @@ from jumok.data.audio.log_mel import FRAMES_PER_SECOND, locate_band
 from jumok.data.images.preparation import stretch_pixels
 from jumok.draw import AXIS_NAMES, ListeningTexts, TimedText, save_listening_map
 from jumok.draw.panel import join_captions
+from jumok.draw.pooling import PooledMap
 from jumok.errors import ArgumentError
 from jumok.layers.patches import PatchLayout
-from jumok.lens.capture.head_figure import PooledMap, save_heads
+from jumok.lens.capture.head_figure import save_heads
 from jumok.lens.describe.image_weights import choose_image_site, compute_patch_maps, draw_patch_maps
 from jumok.lens.describe.table_rows import pool_labelled_head
 from jumok.lens.sites import TARGET

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
     from jumok.checkpoint.transformers_folder import LoadedTransformers
     from jumok.lens import Capture
-    from jumok.lens.describe.key_choice import KeyChoice
-    from jumok.lens.describe.query_sources import QueryPosition, QuerySources
+    from jumok.lens.describe.query_sources import KeyChoice, QueryPosition, QuerySources
     from jumok.lens.effects.effect_table import Effects
     from jumok.tasks.labelled_input import LabelledInput
     from jumok.tasks.speech.word_times import Word
@@ -287,7 +286,7 @@ def build_between_report(
     Nothing is measured if the model does not predict the next token, or if no token follows the query.
     """
     from jumok.lens import effect
-    from jumok.lens.describe.key_choice import compare_keys
+    from jumok.lens.describe.query_sources import compare_keys
     from jumok.lens.effects.metrics import LogProbability
 
     choice = compare_keys(capture, labelled, list(heads), query, words, heads=heads)

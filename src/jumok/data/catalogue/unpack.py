@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -14,18 +15,26 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from jumok.data.catalogue.debian_packages import PackageError, open_package_files
-from jumok.data.catalogue.entry import Archive, FileSet
+from jumok.data.catalogue.entries import Archive, FileSet
 from jumok.errors import FetchError
 
 MAX_ARCHIVE_BYTES = 1 << 30  # every catalogue archive is smaller when unpacked
+DEBIAN_MAGIC = b"!<arch>\n"
+DEBIAN_HEADER = 60  # bytes of each member: name (16), time (12), owner (6), group (6), mode (8), size (10), end (2)
+DEBIAN_FILES = "data.tar.xz"
+
+
+class _PackageError(Exception):
+    """A .deb file cannot be read."""
+
+
 _READ_ERRORS = (
     zipfile.BadZipFile,
     tarfile.TarError,
     gzip.BadGzipFile,
     zlib.error,
     lzma.LZMAError,
-    PackageError,
+    _PackageError,
     EOFError,
     RuntimeError,
 )
@@ -35,25 +44,8 @@ class _UnsafeArchiveError(Exception):
     """The archive contains unsafe members or unexpected files."""
 
 
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def unpack_archive(name: str, archive: Archive, path: Path, target: Path) -> dict[str, int]:
-    """Extract the files of a verified archive and verify each.
-
-    Args:
-        name: Name of the catalogue entry, for error messages.
-        path: The archive file (.whl, .zip, .tar.gz or .deb).
-
-    Returns:
-        Size in bytes by local path.
-
-    Raises:
-        FetchError: If the archive cannot be read, is unsafe, or contains unexpected bytes.
-    """
+    """Extract the files of a verified archive and verify each."""
     sizes: dict[str, int] = {}
     hashes: dict[str, str] = {}
     try:
@@ -135,7 +127,7 @@ def _iterate_members(path: Path) -> Iterator[tuple[str, Callable[[], io.Buffered
                     yield info.filename, lambda info=info: archive.open(info)  # type: ignore[misc]
     else:
         is_package = path.suffix == ".deb"
-        with open_package_files(path) if is_package else tarfile.open(path, "r:gz") as tar:
+        with _open_package_files(path) if is_package else tarfile.open(path, "r:gz") as tar:
             for member in tar:
                 total += member.size
                 is_plain = member.isreg() or member.isdir() or (is_package and (member.issym() or member.islnk()))
@@ -154,3 +146,29 @@ def _check_member(name: str, is_special: bool, total: int) -> None:
         raise _UnsafeArchiveError(f"the archive contains {name!r}, which is a link or a device, not a file")
     if total > MAX_ARCHIVE_BYTES:
         raise _UnsafeArchiveError(f"the archive unpacks to more than {MAX_ARCHIVE_BYTES >> 30} GB")
+
+
+@contextlib.contextmanager
+def _open_package_files(path: Path) -> Iterator[tarfile.TarFile]:
+    """Open the archive of the files in a .deb file for reading from its start to its end."""
+    with path.open("rb") as file:
+        _seek_files_member(file, path.stat().st_size)
+        with tarfile.open(fileobj=file, mode="r|xz") as tar:
+            yield tar
+
+
+def _seek_files_member(file: io.BufferedReader, file_size: int) -> None:
+    """Set the position of a .deb file to the start of the archive of files."""
+    if file.read(len(DEBIAN_MAGIC)) != DEBIAN_MAGIC:
+        raise _PackageError("it is not a Debian package")
+    position = len(DEBIAN_MAGIC)
+    while position < file_size:
+        file.seek(position)
+        header = file.read(DEBIAN_HEADER)
+        name, size = header[:16].decode("latin-1").strip().rstrip("/"), header[48:58].strip()
+        if header[58:] != b"`\n" or not size.isdigit():
+            raise _PackageError(f"the header at byte {position:,} of the Debian package is damaged")
+        if name == DEBIAN_FILES:
+            return
+        position += DEBIAN_HEADER + int(size) + int(size) % 2
+    raise _PackageError(f"the Debian package has no {DEBIAN_FILES}")

@@ -46,14 +46,7 @@ def load_emoji(
     tones: bool = False,
     artist: Artist = "google",
 ) -> Iterator[tuple[Path, str]]:
-    """Yield (image file of 64 x 64 pixels, name). All variants of an emoji (skin tone, gender) are in one split.
-
-    Args:
-        split: "train" or "held-out".
-        download_report: Allows a download and receives its progress; if None, missing data raises an error.
-        language: Language of the names, "en" or "ko".
-        artist: Who drew the images, "google" or "twitter".
-    """
+    """Yield (image file of 64 x 64 pixels, name). All variants of an emoji (skin tone, gender) are in one split."""
     folder = require_entry_folder("emoji", download=download_report is not None, report=download_report)
     images = folder
     if artist == "twitter":
@@ -87,12 +80,7 @@ def _decode_characters(unified: str, keep_tones: bool) -> str:
 
 
 def load_mnist(split: Split = "train", download_report: Report | None = None) -> LabelledImages:
-    """Load 60,000 handwritten digits of 28 x 28 pixels, or the 10,000 of the test set.
-
-    Args:
-        split: "train" or "held-out" (the test set).
-        download_report: Allows a download and receives its progress; if None, missing data raises an error.
-    """
+    """Load 60,000 handwritten digits of 28 x 28 pixels, or the 10,000 of the test set."""
     folder = require_entry_folder("mnist", download=download_report is not None, report=download_report)
     part = "train" if split == "train" else "t10k"
     pixels = _read_idx_file(folder / f"{part}-images-idx3-ubyte")
@@ -112,12 +100,7 @@ def _read_idx_file(path: Path) -> Tensor:
 
 
 def load_cifar10(split: Split = "train", download_report: Report | None = None) -> LabelledImages:
-    """Load 50,000 photographs of 32 x 32 pixels in 10 classes, or the 10,000 of the test set.
-
-    Args:
-        split: "train" or "held-out" (the test set).
-        download_report: Allows a download and receives its progress; if None, missing data raises an error.
-    """
+    """Load 50,000 photographs of 32 x 32 pixels in 10 classes, or the 10,000 of the test set."""
     folder = require_entry_folder("cifar10", download=download_report is not None, report=download_report)
     files = [f"data_batch_{number}.png" for number in range(1, 6)] if split == "train" else ["test_batch.png"]
     # each row of pixels of these files is one photograph

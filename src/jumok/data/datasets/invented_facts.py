@@ -80,9 +80,6 @@ class PassageQuestion:
 def make_name(generator: random.Random, kind: str, part: NamePart = "train") -> str:
     """Draw a name of one part: no name of "train" is in "validation" or "report".
 
-    Args:
-        kind: "person", "town", "dog" or "ship".
-
     >>> make_name(random.Random(1), "town")
     'Dovoville'
     """
@@ -109,7 +106,6 @@ def make_question(
     """Generate a question with passages of one to three sentences.
 
     Args:
-        seed: Decides everything; another text gives another question.
         sentences: The largest number of sentences of a passage, up to 3.
 
     >>> example = make_question("example", 2)

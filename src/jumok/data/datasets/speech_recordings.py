@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from jumok.data.audio.audio_files import is_audio_path
-from jumok.data.audio.textgrids import Interval, read_textgrid
 from jumok.data.datasets.text_corpora import Report, require_entry_folder
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, DataError
+from jumok.files import read_limited
 
 # by the start of the file's name; all others are English
 _MFA_LANGUAGES = {"13697": "es", "common_voice_ja": "ja", "se10x016": "sv"}
+MAX_TEXTGRID = 16 * 2**20  # bytes
+# Praat reads free-standing numbers, texts in quotation marks and flags; everything else is a comment. That is why the
+# long form ("xmin = 0.5") and the short form ("0.5") are the same.
+_TOKEN = re.compile(r'"(?P<text>(?:[^"]|"")*)"|(?<!\S)(?P<number>[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|<\w+>)(?!\S)')
 _NOISE = re.compile(r"<[^>]*>|\[[^]]*\]|\([^)]*\)")  # remarks such as <VOCNOISE>, [sound of monkeys screaming], (pause)
 
 
 @dataclass(frozen=True)
 class RecordedWord:
-    """A word of a recording.
-
-    Attributes:
-        start: When it starts, in seconds.
-        end: When it ends, in seconds.
-    """
+    """A word of a recording, or silence with an empty text, and when it starts and ends, in seconds."""
 
     text: str
     start: float
@@ -53,13 +53,6 @@ def list_recordings(name: str, download_report: Report | None = None) -> list[Re
 
     Texts and times are those of the packages. The times in "librivox-clips" were computed by an aligner, in steps of 10
     milliseconds.
-
-    Args:
-        name: "mfa-recordings", "praatio-clips", "librivox-clips", "asterisk-sounds" or "korean-numbers".
-        download_report: Allows a download and receives its progress; if None, missing data raises an error.
-
-    Raises:
-        ArgumentError: If the entry has no recordings.
     """
     if name not in _READERS:
         raise ArgumentError(f"there are no recordings in {name!r}; choose one of {', '.join(_READERS)}")
@@ -93,9 +86,9 @@ def _read_librivox(folder: Path) -> Iterator[Recording]:
     for path in folder.glob("*.wav"):
         alignment = json.loads(path.with_suffix(".json").read_bytes())["w"]
         # "t" is a word, or a word and the number of its pronunciation; "b" and "d" are its start and duration
-        intervals = [Interval(re.sub(r"\(\d+\)$", "", w["t"]), w["b"], round(w["b"] + w["d"], 3)) for w in alignment]
+        words = [RecordedWord(re.sub(r"\(\d+\)$", "", w["t"]), w["b"], round(w["b"] + w["d"], 3)) for w in alignment]
         text = path.with_suffix(".txt").read_text(encoding="utf-8")
-        yield Recording(path, _clean_text(text), words=_list_words(intervals))
+        yield Recording(path, _clean_text(text), words=_list_words(words))
 
 
 def _read_asterisk(folder: Path) -> Iterator[Recording]:
@@ -115,10 +108,51 @@ def _read_korean_numbers(folder: Path) -> Iterator[Recording]:
             yield Recording(path, match[1], "ko")
 
 
-def _list_words(intervals: list[Interval]) -> tuple[RecordedWord, ...]:
+def read_textgrid(path: Path) -> dict[str, list[RecordedWord]]:
+    """Return the intervals of each tier of a TextGrid file of Praat, in the long or the short text form.
+
+    Tiers of points are left out. The file is in UTF-8, or in UTF-16 with a byte order mark.
+    """
+    tiers: dict[str, list[RecordedWord]] = {}
+    try:
+        content = read_limited(path, MAX_TEXTGRID)
+        has_utf16_mark = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+        text = content.decode("utf-16" if has_utf16_mark else "utf-8-sig")
+        tokens = (match["number"] or match["text"].replace('""', '"') for match in _TOKEN.finditer(text))
+        if [next(tokens), next(tokens)] != ["ooTextFile", "TextGrid"]:
+            raise DataError(f"{path} is not a TextGrid in Praat's text form")
+        float(next(tokens)), float(next(tokens))  # times of the recording
+        count = int(next(tokens)) if next(tokens) == "<exists>" else 0
+        for _ in range(count):
+            kind, name = next(tokens), next(tokens)
+            float(next(tokens)), float(next(tokens))  # times of the tier
+            intervals = [_read_interval(kind, tokens) for _ in range(int(next(tokens)))]
+            if kind == "IntervalTier":
+                if name in tiers:
+                    raise DataError(f"{path} has two tiers named {name!r}; rename one of them")
+                tiers[name] = intervals
+    except StopIteration:
+        raise DataError(f"{path} breaks off: it has fewer intervals than it says") from None
+    except DataError:
+        raise
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as a TextGrid: {str(error)[:200]}") from None
+    for name, intervals in tiers.items():
+        times = [time for interval in intervals for time in (interval.start, interval.end)]
+        if times != sorted(times) or not all(map(math.isfinite, times)):
+            raise DataError(f"{path}: the times of the intervals of {name!r} do not increase")
+    return tiers
+
+
+def _read_interval(kind: str, tokens: Iterator[str]) -> RecordedWord:
+    start = float(next(tokens))
+    end = float(next(tokens)) if kind == "IntervalTier" else start
+    return RecordedWord(next(tokens).strip(), start, end)
+
+
+def _list_words(intervals: list[RecordedWord]) -> tuple[RecordedWord, ...]:
     """Return the intervals that are words: neither silence nor a remark."""
-    spoken = [interval for interval in intervals if _clean_text(interval.text)]
-    return tuple(RecordedWord(interval.text, interval.start, interval.end) for interval in spoken)
+    return tuple(interval for interval in intervals if _clean_text(interval.text))
 
 
 def _clean_text(text: str) -> str:

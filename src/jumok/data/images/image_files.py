@@ -35,15 +35,7 @@ Pixels = Float[Tensor, "channel row column"]
 
 
 def read_image(image: object, channels: int = 3) -> Pixels:
-    """Read an image as numbers from 0 to 1.
-
-    Args:
-        image: Path of a file, or a Pillow image.
-        channels: 3 for red, green and blue, 1 for grey.
-
-    Returns:
-        A tensor [channel, row, column].
-    """
+    """Read the path of a file, or a Pillow image, as numbers from 0 to 1."""
     return image_to_tensor(open_image(image, channels)).float() / 255
 
 
@@ -54,14 +46,9 @@ def open_image(image: object, channels: int = 3, fit: tuple[int, int] | None = N
     and damaged files are refused.
 
     Args:
-        image: Path of a file, or a Pillow image.
-        channels: 3 for RGB, 1 for grey.
         fit: (rows, columns) that the image will be resized to. A large image is reduced while it is read, to at least
             four times this size, and one that cannot be reduced so is refused: the memory depends on this size and not
             on the file. None keeps the size.
-
-    Raises:
-        ImageError: If the image cannot be read or is too large.
     """
     try:
         from PIL import Image
@@ -180,10 +167,6 @@ def _flatten(image: PillowImage, channels: int) -> PillowImage:
 
 
 def image_to_tensor(image: PillowImage) -> Tensor:
-    """Convert a Pillow image to a tensor [channel, row, column] of integers from 0 to 255.
-
-    Args:
-        image: An RGB or grey image.
-    """
+    """Convert a Pillow image to a tensor [channel, row, column] of integers from 0 to 255."""
     pixels = torch.from_numpy(numpy.array(image))
     return pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)

@@ -67,14 +67,7 @@ class Preparation:
         return len(self.mean)
 
     def apply(self, image: object) -> Pixels:
-        """Prepare an image.
-
-        Args:
-            image: Path of a file, or a Pillow image.
-
-        Returns:
-            A tensor [channel, row, column].
-        """
+        """Prepare an image: the path of a file, or a Pillow image."""
         pillow_image = open_image(image, self.channels, self.size)
         if self.size is not None:
             rows, columns = self.size
@@ -92,28 +85,14 @@ class Preparation:
         return (pixels - mean) / std
 
     def restore(self, pixels: Pixels) -> UInt8[numpy.ndarray, "row column *channel"]:
-        """Return a prepared image as bytes, as the model sees it: resized and cropped, but not normalized.
-
-        Args:
-            pixels: What ``apply`` returned.
-
-        Returns:
-            An array ``[row, column, 3]``, or ``[row, column]`` for a grey image.
-        """
+        """Return a prepared image as bytes, as the model sees it: resized and cropped, but not normalized."""
         mean = torch.tensor(self.mean)[:, None, None]
         std = torch.tensor(self.std)[:, None, None]
         restored = (pixels.detach().float().cpu() * std + mean) / self.rescale
         return _to_bytes(restored)
 
     def check_model_size(self, model_size: tuple[int, int]) -> None:
-        """Raise an error if images are resized or cropped to far more pixels than the model reads.
-
-        Args:
-            model_size: (rows, columns) of the model's input.
-
-        Raises:
-            ImageError: If a side is more than MAX_OVERSIZE times as long as the model's.
-        """
+        """Raise an error if images are resized or cropped to far more pixels than the model reads."""
         for name, pair in (("size", self.size), ("crop_size", self.crop)):
             if pair is not None and max(pair) > MAX_OVERSIZE * max(model_size):
                 raise ImageError(
@@ -144,10 +123,6 @@ class Preparation:
 
         Args:
             settings: The content; missing settings have the defaults of the processor that it names.
-            channels: Number of channels of the model's input, 1 or 3.
-
-        Raises:
-            ImageError: If a setting is invalid or not supported.
         """
         is_deit = _read_processor_type(settings) == "DeiTImageProcessor"
         default_size = 256 if is_deit else 224
@@ -173,14 +148,7 @@ class Preparation:
 
 
 def stretch_pixels(pixels: Pixels) -> UInt8[numpy.ndarray, "row column *channel"]:
-    """Return an image as bytes if it is not known how it was normalized: the darkest pixel black, the brightest white.
-
-    Args:
-        pixels: The image, [channel, row, column].
-
-    Returns:
-        An array ``[row, column, 3]``, or ``[row, column]`` for any other number of channels: their mean.
-    """
+    """Return an image as bytes if its normalization is not known: the darkest pixel black, the brightest white."""
     pixels = pixels.detach().float().cpu()
     if pixels.shape[0] != 3:
         pixels = pixels.mean(0, keepdim=True)

@@ -13,10 +13,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jumok.data.readers import hub_datasets
-from jumok.data.readers.csv_separator import COMMA, PREVIEW_LINES, SEMICOLON, find_separator
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.lines import MAX_LINE, Notice, ProblemLog, close_after, get_extension, read_lines
-from jumok.data.readers.table_header import Column, abbreviate, find_keys, find_layout
+from jumok.data.readers.table_header import (
+    COMMA,
+    PREVIEW_LINES,
+    SEMICOLON,
+    Column,
+    abbreviate,
+    find_keys,
+    find_layout,
+    find_separator,
+)
 from jumok.errors import DataError, describe_type
 
 TABLE_EXTENSIONS = (".tsv", ".csv", ".jsonl", ".parquet")
@@ -107,13 +115,10 @@ def read_rows(
     reported.
 
     TSV and CSV: `table_header.find_layout` decides whether the first row is a header, and finds the columns. A TSV has
-    no quotes: a tab always ends a cell. In a CSV, `csv_separator` decides between commas and semicolons.
+    no quotes: a tab always ends a cell. In a CSV, `table_header.find_separator` decides between commas and semicolons.
     JSONL and Parquet: names are keys, also inside "translation", as is usual for pairs.
 
     Args:
-        path: A file, or a dataset name that begins with "hf:".
-        problems: Receives unusable rows, and a notice about the columns.
-        file_format: Encoding and header of the file; None = UTF-8, and a header if the first row looks like one.
         max_cell: The number of characters that a cell may have.
     """
     if hub_datasets.is_hub_name(path):

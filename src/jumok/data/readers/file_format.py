@@ -36,9 +36,6 @@ class FileFormat:
         encoding: Name of the encoding of text files, as Python knows it: "utf-8", "cp949", "utf-16".
         header: Whether the first row of a TSV or CSV file names its columns: "yes", "no", or "auto" to decide by its
             content.
-
-    Raises:
-        ArgumentError: If there is no such encoding or choice.
     """
 
     encoding: str = "utf-8"
@@ -52,9 +49,6 @@ class FileFormat:
 
 def check_encoding(name: str) -> str:
     """Return the standard name of a text encoding.
-
-    Raises:
-        ArgumentError: If there is no such text encoding.
 
     >>> check_encoding("UTF8"), check_encoding("ms949")
     ('utf-8', 'cp949')
@@ -71,20 +65,12 @@ def check_encoding(name: str) -> str:
 
 
 def find_byte_order_mark(start: bytes) -> str | None:
-    """Return the encoding that a byte order mark announces; None without a mark.
-
-    Args:
-        start: The first bytes of a file.
-    """
+    """Return the encoding that a byte order mark announces; None without a mark."""
     return next((encoding for mark, encoding in BYTE_ORDER_MARKS.items() if start.startswith(mark)), None)
 
 
 def is_clearly_utf_8(start: bytes) -> bool:
-    """Return whether bytes are UTF-8 with characters of three or four bytes, which other encodings hardly ever imitate.
-
-    Args:
-        start: The first bytes of a file; the last line may be incomplete.
-    """
+    """Return whether bytes are UTF-8 with characters of three or four bytes, which other encodings hardly imitate."""
     complete = start[: start.rfind(b"\n") + 1] or start
     try:
         return any(character > "\u07ff" for character in complete.decode("utf-8"))
@@ -111,9 +97,6 @@ def suggest_encoding(raw: bytes) -> str | None:
 
 def suggest_wide_encoding(start: bytes) -> str | None:
     """Return "utf-16-le" or "utf-16-be" for bytes that look like UTF-16 without a byte order mark, otherwise None.
-
-    Args:
-        start: The first bytes of a file that contains zero bytes.
 
     >>> suggest_wide_encoding("plain text".encode("utf-16-le"))
     'utf-16-le'

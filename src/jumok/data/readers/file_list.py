@@ -37,14 +37,7 @@ class UnreadFiles(Notice):
 
 
 def list_paths(paths: Paths) -> list[Path]:
-    """Return one path or several as a list.
-
-    Args:
-        paths: A path, or an iterable of paths.
-
-    Raises:
-        DataError: If there is no path.
-    """
+    """Return one path or several as a list."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not listed:
         raise DataError("there is no file to read; give at least one path")
@@ -56,10 +49,6 @@ def list_files(paths: Paths, problems: ProblemLog | None = None) -> Iterator[Pat
 
     In folders, files and folders whose names begin with a dot and files such as LICENSE and README are skipped, and
     links to folders are not followed.
-
-    Args:
-        paths: A path, or an iterable of paths.
-        problems: Receives a notice about skipped licences and readmes.
     """
     unread: list[Path] = []
     for path in list_paths(paths):

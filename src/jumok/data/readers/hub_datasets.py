@@ -16,24 +16,12 @@ HUB_PREFIX = "hf:"
 
 
 def is_hub_name(path: Path) -> bool:
-    """Return whether a path is the name of a Hugging Face dataset.
-
-    Args:
-        path: A path, or a name that begins with "hf:".
-    """
+    """Return whether a path is the name of a Hugging Face dataset."""
     return path.as_posix().startswith(HUB_PREFIX)
 
 
 def read_hub_rows(path: Path, columns: Sequence[Column]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield (row number, row) of a dataset. Class labels are returned as names, not numbers.
-
-    Args:
-        path: The name, such as "hf:owner/name@split"; the default split is "train".
-        columns: The columns to read, by a requested or a well-known name; "translation" is read too.
-
-    Raises:
-        DataError: If `datasets` is not installed, the dataset cannot be loaded, or none of the columns exist.
-    """
+    """Yield (row number, row) of a dataset. Class labels are returned as names, not numbers."""
     try:
         import datasets
     except ImportError:

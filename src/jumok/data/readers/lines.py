@@ -71,13 +71,8 @@ class ProblemLog:
         """Report something that cannot be used.
 
         Args:
-            location: File and line, such as "a.tsv:17".
             unit: What is skipped: "lines" or "files".
             advice: What to do; None = fix or skip it; empty if the message says it.
-            count: How many lines or files are skipped.
-
-        Raises:
-            DataError: If `skip` is off.
         """
         if not self.skip:
             advice = f"fix it, or skip such {unit} with --skip-bad (skip_bad=True)" if advice is None else advice
@@ -115,12 +110,7 @@ class DecomposedLabel(Notice):
 
 
 def normalize_label(label: str, path: Path, problems: ProblemLog) -> str:
-    """Return a label in composed characters (NFC), so that two spellings that look the same are one class.
-
-    Args:
-        path: The file or folder that has it.
-        problems: Receives a notice if the label was in decomposed characters.
-    """
+    """Return a label in composed characters (NFC), so that two spellings that look the same are one class."""
     composed = unicodedata.normalize("NFC", label)
     if composed != label:
         problems.notify(DecomposedLabel(path, composed))
@@ -142,9 +132,6 @@ def read_lines(path: Path, problems: ProblemLog, encoding: str = "utf-8") -> Ite
 
     Lines end with \n, \r\n or \r. Lines that are not in the encoding, contain a NUL character or are longer than
     MAX_LINE are reported; so are files that are empty, binary or damaged.
-
-    Args:
-        encoding: The encoding; in UTF-8, a byte order mark is ignored.
     """
     with _open_file(path) as raw:
         try:
@@ -157,11 +144,7 @@ def read_lines(path: Path, problems: ProblemLog, encoding: str = "utf-8") -> Ite
 
 @contextlib.contextmanager
 def close_after(examples: Iterator[Example]) -> Iterator[Iterator[Example]]:
-    """Close a generator at the end of the block, even after an error, so that its file is closed too.
-
-    Args:
-        examples: An iterator; anything but a generator is left alone.
-    """
+    """Close a generator at the end of the block, even after an error, so that its file is closed too."""
     try:
         yield examples
     finally:
@@ -170,11 +153,7 @@ def close_after(examples: Iterator[Example]) -> Iterator[Iterator[Example]]:
 
 
 def require_any(examples: Iterator[Example], describe: Callable[[], str]) -> Iterator[Example]:
-    """Yield all examples; raise DataError if there are none.
-
-    Args:
-        describe: Returns the error message; it is called after all files have been read.
-    """
+    """Yield all examples; raise DataError if there are none."""
     is_empty = True
     for example in examples:
         is_empty = False

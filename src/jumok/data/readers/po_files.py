@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jumok.data.readers.lines import ProblemLog, close_after, read_lines
+from jumok.data.readers.lines import ProblemLog
 
 _STRING_LINE = re.compile(r'(?:(msgctxt|msgid_plural|msgid|msgstr)\s*(?:\[(\d{1,3})\])?\s*)?"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)")
@@ -33,11 +33,7 @@ class Message:
     fuzzy: bool = False
 
     def append(self, keyword: str, text: str) -> None:
-        """Append a string to a part of the message.
-
-        Args:
-            keyword: "msgctxt", "msgid", "msgid_plural", or "msgstr" followed by the number of the plural form.
-        """
+        """Append a string to a part of the message."""
         if keyword == "msgid":
             self.id += text
         elif keyword == "msgid_plural":
@@ -47,22 +43,8 @@ class Message:
             self.translations[index] = self.translations.get(index, "") + text
 
 
-def read_messages(path: Path, problems: ProblemLog, encoding: str = "utf-8") -> Iterator[Message]:
-    """Yield every message of a file, without the header and obsolete messages (#~).
-
-    Args:
-        problems: Receives unusable lines.
-    """
-    with close_after(read_lines(path, problems, encoding)) as lines:
-        yield from parse_messages(path, lines, problems)
-
-
 def parse_messages(path: Path, lines: Iterator[tuple[int, str]], problems: ProblemLog) -> Iterator[Message]:
-    """Yield every message of the lines of a file, without the header and obsolete messages (#~).
-
-    Args:
-        path: The .po file; it is named in problems, and not opened.
-    """
+    """Yield every message of the lines of a file, without the header and obsolete messages (#~)."""
     message: Message | None = Message()  # None: skip the remaining lines of an unusable message
     keyword = ""  # the part of the message that the next string belongs to
     for number, line in lines:

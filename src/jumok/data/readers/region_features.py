@@ -20,9 +20,9 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from jumok.data.readers.captioned_images import find_caption_table
 from jumok.data.readers.columns import read_rows
 from jumok.data.readers.file_format import FileFormat
+from jumok.data.readers.labelled_files import find_caption_table
 from jumok.data.readers.lines import ProblemLog, close_after
 from jumok.data.readers.table_header import Column
 from jumok.errors import DataError
@@ -51,9 +51,6 @@ def read_region_file(path: Path) -> Iterator[tuple[str, Regions]]:
     Args:
         path: A .safetensors or .npz file that holds an array [region, feature] for each image, or a .npy file of one
             image, which has the name of the file without its ending.
-
-    Raises:
-        DataError: If the file is damaged, pickled or too large, or if an array is not a matrix of finite numbers.
     """
     if path.stat().st_size > MAX_BYTES:
         raise DataError(f"{path} has {path.stat().st_size:,} bytes; the limit is {MAX_BYTES:,}")
@@ -83,15 +80,6 @@ def read_captioned_regions(
     The folder holds files with region features, and a table captions.tsv, .csv or .jsonl (or metadata.*) with the name
     of the image and its caption. An image may have several captions. A name may have another ending in the table, such
     as cat.jpg for the array cat.
-
-    Args:
-        problems: Receives rows without features; by default they raise DataError.
-        file: Name or number of the table's column with the image name; None = a well-known name such as "image".
-        caption: Name or number of its column with the caption; None = a well-known name such as "caption".
-        file_format: Encoding and header of the table; None = UTF-8, and a header if the first row looks like one.
-
-    Raises:
-        DataError: If a file or row cannot be used, if the arrays differ in shape, or if no row is left.
     """
     log = problems or ProblemLog()
     table = find_caption_table(folder)

@@ -1,4 +1,4 @@
-"""Decide whether the first row of a table is a header, and which columns hold the texts, labels, pairs or captions.
+"""Decide what separates the cells of a table, whether its first row is a header, and which columns hold the examples.
 
 A first row is a header if columns are requested by name; if every cell is a well-known column name and the names differ
 in meaning; if it names every column that is needed; or if its label occurs nowhere else while the other labels repeat.
@@ -7,6 +7,7 @@ Otherwise it is data.
 
 from __future__ import annotations
 
+import csv
 import difflib
 import re
 from collections import Counter
@@ -31,7 +32,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
         "transcript": "transcript transcription transcripts text sentence utterance 전사 대본 텍스트 문장 발화",
     }.items()
 }
-LANGUAGES: dict[str, str] = {
+LANGUAGE_NAMES: dict[str, str] = {
     name: names.split()[0]
     for names in (
         "en eng english 영어 영문", "ko kor korean 한국어 한글 국문 국어", "ja jpn japanese 일본어",
@@ -52,6 +53,10 @@ _OTHER_NAMES = frozenset(
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 _MAX_NAME = 40  # characters of a column name
 _PAIR_ROLES = ("source", "target")
+
+COMMA, SEMICOLON = ",", ";"
+PREVIEW_LINES = 200  # that are read to decide between them
+MIN_SHARE = 0.5  # of the rows that have as many cells as the first
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class Column:
         """Return whether a column of this name may be the one: the requested name, or a well-known one."""
         if self.name is not None:
             return name == self.name
-        is_language = self.role in _PAIR_ROLES and normalize_name(name) in LANGUAGES
+        is_language = self.role in _PAIR_ROLES and normalize_name(name) in LANGUAGE_NAMES
         return is_language or self.rank_name(name) is not None
 
 
@@ -112,12 +117,6 @@ def normalize_name(name: str) -> str:
 def find_layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], header: str = "auto") -> Layout:
     """Decide whether a table has a header, and find its columns.
 
-    Args:
-        header: "yes", "no" or "auto"; see `FileFormat`.
-
-    Raises:
-        DataError: If a column is missing, or it is not clear which column is which; the message lists them.
-
     >>> find_layout([Column("text"), Column("label")], [["id", "review", "sentiment"], ["1", "fine", "good"]])
     Layout(has_header=True, indices=(1, 2))
     """
@@ -134,11 +133,7 @@ def find_layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], header
 
 
 def find_keys(columns: Sequence[Column], names: Sequence[str]) -> list[str]:
-    """Return the key of each column in JSON objects and Hugging Face datasets; unknown ones keep the role as key.
-
-    Raises:
-        DataError: If two columns would have the same key.
-    """
+    """Return the key of each column in JSON objects and Hugging Face datasets; unknown ones keep the role as key."""
     indices = _match_names(columns, names)
     keys = [column.title if index is None else names[index] for column, index in zip(columns, indices, strict=True)]
     _refuse_shared_column(columns, [repr(key) for key in keys])
@@ -187,8 +182,8 @@ def _names_all_columns(columns: Sequence[Column], first: list[str]) -> bool:
         role = next((role for role in roles if name in KNOWN_NAMES[role]), None)
         if role is not None and is_pair:
             meanings.append(role)
-        elif is_pair and name in LANGUAGES:
-            meanings.append(LANGUAGES[name])
+        elif is_pair and name in LANGUAGE_NAMES:
+            meanings.append(LANGUAGE_NAMES[name])
         elif name in _OTHER_NAMES or (not is_pair and any(name in names for names in KNOWN_NAMES.values())):
             meanings.append(f"name {name}")
         else:
@@ -247,7 +242,7 @@ def _match_names(columns: Sequence[Column], names: Sequence[str]) -> list[int | 
         ranks = {rank: index for index, name in enumerate(names) if (rank := column.rank_name(name)) is not None}
         free = {rank: index for rank, index in ranks.items() if index not in indices}
         indices.append(free[min(free)] if free else None)
-    languages = [index for index, name in enumerate(names) if normalize_name(name) in LANGUAGES]
+    languages = [index for index, name in enumerate(names) if normalize_name(name) in LANGUAGE_NAMES]
     languages = [index for index in languages if index not in indices]
     for position, column in enumerate(columns):
         if indices[position] is None and column.name is None and column.role in _PAIR_ROLES and languages:
@@ -282,3 +277,41 @@ def _describe_missing(needed: int, missing: Sequence[Column], first: list[str], 
 def abbreviate(cells: Sequence[str]) -> str:
     """Return cells for a message: quoted, shortened, and at most eight."""
     return ", ".join(repr(cell[:40]) for cell in cells[:8]) + (", ..." if len(cells) > 8 else "")
+
+
+def find_separator(columns: Sequence[Column], lines: Sequence[str]) -> str:
+    """Return "," or ";": the separator that gives more rows the number of cells of the first row; if equal, the comma.
+
+    If a single column is needed, semicolons must also give a cell that names it: a text may contain semicolons.
+
+    >>> columns = [Column("text"), Column("label")]
+    >>> find_separator(columns, ["text;label", "good, really;1"]), find_separator(columns, ["text,label", "a;b,1"])
+    (';', ',')
+    """
+    rows = _split_rows(lines, SEMICOLON)
+    share = _compute_share(rows)
+    if share < MIN_SHARE or share <= _compute_share(_split_rows(lines, COMMA)):
+        return COMMA
+    if len(columns) == 1 and columns[0].name is None and not any(columns[0].accepts(cell.strip()) for cell in rows[0]):
+        return COMMA
+    return SEMICOLON
+
+
+def _split_rows(lines: Sequence[str], separator: str) -> list[list[str]]:
+    """Return the cells of each row; none for a row whose quotes do not match."""
+    rows: list[list[str]] = []
+    reader = csv.reader((line + "\n" for line in lines), delimiter=separator, strict=True)
+    while True:
+        try:
+            rows.append(next(reader))
+        except StopIteration:
+            return [row for row in rows if row != []]
+        except csv.Error:
+            rows.append([""])
+
+
+def _compute_share(rows: Sequence[Sequence[str]]) -> float:
+    """Return the share of rows with as many cells as the first; 0 if that has only one."""
+    if not rows or len(rows[0]) < 2:
+        return 0.0
+    return sum(len(row) == len(rows[0]) for row in rows) / len(rows)

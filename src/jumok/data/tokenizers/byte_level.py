@@ -34,9 +34,6 @@ PRE_TOKENIZERS = ("gpt-2", "smollm", "llama-bpe", "qwen2")
 def token_to_bytes(token: str) -> bytes:
     """Return the bytes of a token.
 
-    Args:
-        token: A token of a byte-level vocabulary. A token with other letters (a special token) is taken as plain text.
-
     >>> token_to_bytes("Ġworld")
     b' world'
     """
@@ -52,9 +49,7 @@ def build_byte_level_tokenizer(
     """Build a byte-level BPE tokenizer.
 
     Args:
-        merges: Pairs of tokens in the order of merging, such as "Ġ t".
         pre_tokenizer: How text is split before merging; one of PRE_TOKENIZERS.
-        prefix_space: Add a space before the text.
     """
     if pre_tokenizer not in PRE_TOKENIZERS:
         raise ArgumentError(f"unknown pre-tokenizer {pre_tokenizer[:40]!r}; choose one of {', '.join(PRE_TOKENIZERS)}")
@@ -85,8 +80,6 @@ def parse_merge(merge: object, vocabulary: Mapping[str, int], index: int, prefix
     The check is needed because the `tokenizers` library panics on a pair whose concatenation is not a token.
 
     Args:
-        merge: "a b" or ["a", "b"]; anything else (from a damaged file) raises an error.
-        index: Number of the merge, for error messages.
         prefix: Prefix of tokens that continue a word, such as "##"; it is dropped from the second token when merging.
     """
     pair = merge.split(" ") if isinstance(merge, str) else merge

@@ -23,13 +23,8 @@ def render_chat(
     """Render a conversation as text.
 
     Args:
-        messages: The conversation, such as [{"role": "user", "content": "Hi"}].
         tokens: Special tokens by the names that templates use, such as "bos_token".
         reply: End the text where the model's answer begins.
-
-    Raises:
-        ArgumentError: If a message has no role or content, the template rejects the conversation or fails, or it
-            exceeds a limit: 2 seconds of processor time, 256 MB of memory, 1 MB of text.
     """
     _check_messages(messages)
     # templates check whether tools and documents are none, so they must be defined

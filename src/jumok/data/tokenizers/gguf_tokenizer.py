@@ -28,15 +28,7 @@ CONTROL_TOKEN, USER_TOKEN = 3, 4
 
 
 def read_gguf_tokenizer(fields: Mapping[str, Any]) -> TokenizerParts:
-    """Build a tokenizer from GGUF metadata.
-
-    Args:
-        fields: Metadata by name, such as "tokenizer.ggml.tokens".
-
-    Raises:
-        TokenizerError: If the file contains no tokenizer.
-        ArgumentError: If the tokenizer is of an unsupported type or is damaged.
-    """
+    """Build a tokenizer from GGUF metadata."""
     model = fields.get("tokenizer.ggml.model")
     if model is None:
         raise TokenizerError("this GGUF file contains no tokenizer: tokenizer.ggml.model is missing")

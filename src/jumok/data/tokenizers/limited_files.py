@@ -16,14 +16,7 @@ MAX_ELEMENTS = 6_000_000  # elements of them; the largest real files have 2 mill
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Read a UTF-8 file.
-
-    Args:
-        limit: Number of bytes the file may have.
-
-    Raises:
-        ArgumentError: If the file is larger, not a regular file, or not UTF-8.
-    """
+    """Read a UTF-8 file."""
     content = read_limited(path, limit)
     try:
         return content.decode()
@@ -32,11 +25,7 @@ def read_text(path: Path, limit: int) -> str:
 
 
 def check_density(path: Path, text: str) -> None:
-    """Raise an error if a JSON text would need far more memory than its length, such as millions of empty lists.
-
-    Args:
-        path: The file, for the error message.
-    """
+    """Raise an error if a JSON text would need far more memory than its length, such as millions of empty lists."""
     containers, elements = text.count("[") + text.count("{"), text.count(",")
     if containers > MAX_CONTAINERS or elements > MAX_ELEMENTS:
         raise ArgumentError(
@@ -46,14 +35,7 @@ def check_density(path: Path, text: str) -> None:
 
 
 def parse_json_object(path: Path, text: str) -> dict[str, Any]:
-    """Parse a JSON object.
-
-    Args:
-        path: The file, for the error message.
-
-    Raises:
-        ArgumentError: If the text is not JSON, or not an object.
-    """
+    """Parse a JSON object."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -64,9 +46,5 @@ def parse_json_object(path: Path, text: str) -> dict[str, Any]:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Read a JSON settings file.
-
-    Returns:
-        Its content, or an empty dictionary if there is no such file.
-    """
+    """Read a JSON settings file."""
     return parse_json_object(path, read_text(path, SETTINGS_LIMIT)) if path.is_file() else {}

@@ -66,11 +66,7 @@ class LimitedTokenizer:
     """A tokenizer of the library that encodes and decodes in a child process; it is otherwise the wrapped one."""
 
     def __init__(self, text: str) -> None:
-        """Load a tokenizer.json: in the child first, as a pattern may also take forever to compile.
-
-        Raises:
-            ArgumentError: If the library refuses the file, or the child exceeds a limit.
-        """
+        """Load a tokenizer.json: in the child first, as a pattern may also take forever to compile."""
         self._process = LimitedProcess("tokenizers", "runs tokenizers", {"load": text, "seconds": LOAD_SECONDS})
         self._request({"text": "", "add_special": False}, 0)
         self._inner = tokenizers.Tokenizer.from_str(text)

@@ -23,9 +23,6 @@ def encode_passages(
 def split_question(text: str) -> tuple[str, list[str]]:
     """Split a line "question | passage | passage" into the question and its passages.
 
-    Raises:
-        ArgumentError: If the question, or every passage, is missing.
-
     >>> split_question("Where does Ada live? | Ada lives in Rome. | Bo has a dog.")
     ('Where does Ada live?', ['Ada lives in Rome.', 'Bo has a dog.'])
     """

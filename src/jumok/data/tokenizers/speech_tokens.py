@@ -66,11 +66,6 @@ class SpeechTokens:
 
         Args:
             language: The code of the spoken language; required if the model knows several.
-            task: "transcribe" or "translate".
-            timestamps: Whether the model writes times.
-
-        Raises:
-            ArgumentError: If the model does not know the language or the task, or writes no times.
         """
         prompt = [self.start]
         if self.languages:
@@ -102,16 +97,7 @@ class SpeechTokens:
 
     @classmethod
     def from_json(cls, settings: Mapping[str, Any], start: int, end: int) -> SpeechTokens:
-        """Read the ids from the content of generation_config.json.
-
-        Args:
-            settings: The content; it may come from an untrusted file.
-            start: The model's start token, if the file has none.
-            end: The model's end token, if the file has none.
-
-        Raises:
-            ArgumentError: If an id or a list has the wrong type.
-        """
+        """Read the ids from the content of generation_config.json."""
         languages = _read_object(settings, "lang_to_id")
         tasks = _read_object(settings, "task_to_id")
         ends = settings.get("eos_token_id", end)
@@ -131,11 +117,7 @@ class SpeechTokens:
         )
 
     def to_json(self, length: int) -> dict[str, Any]:
-        """Return the content of generation_config.json, from which transformers' ``generate`` reads the ids too.
-
-        Args:
-            length: The longest text of the model, in tokens.
-        """
+        """Return the content of generation_config.json, from which transformers' ``generate`` reads the ids too."""
         content: dict[str, Any] = {
             "max_length": length,
             "bos_token_id": self.end,

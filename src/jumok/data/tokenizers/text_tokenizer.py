@@ -12,11 +12,7 @@ class TextTokenizer(Protocol):
     adapter for tokenizers of transformers."""
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the token ids of a text.
-
-        Args:
-            special: Add the special tokens that the model expects around a text.
-        """
+        """Return the token ids of a text."""
         ...
 
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:

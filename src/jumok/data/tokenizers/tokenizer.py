@@ -46,10 +46,8 @@ class Tokenizer:
         """Wrap a tokenizer of the `tokenizers` library.
 
         Args:
-            inner: The tokenizer; its padding and truncation are turned off.
             special: Special tokens by role: begin, end, pad, mask, unknown, separator, classify. Tokens that are not
                 in the vocabulary are ignored.
-            chat_template: Jinja template of a conversation, or None.
             ends: Further token ids that end a text, in addition to the end token.
         """
         inner.no_padding()  # some files pad every text to 128 tokens; batches are padded by pad_sequences
@@ -66,11 +64,7 @@ class Tokenizer:
     # encode and decode
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the token ids of a text.
-
-        Args:
-            special: Add the special tokens that the model expects around a text ([CLS] ... [SEP]).
-        """
+        """Return the token ids of a text, with the special tokens that the model expects around it ([CLS], [SEP])."""
         _check_surrogates(text)
         with wrap_tokenizers_errors("this text cannot be encoded"):
             return list(self._inner.encode(text, add_special_tokens=special).ids)
@@ -94,9 +88,6 @@ class Tokenizer:
         Args:
             ids: The token ids. Bytes that are not valid UTF-8 become U+FFFD. An id that the vocabulary does not
                 contain is written as "<id 49152>": the embeddings of many models have more rows than the vocabulary.
-
-        Raises:
-            ArgumentError: If an id is negative.
         """
         texts: list[str] = []
         # the `tokenizers` library would skip the ids that it does not know
@@ -118,14 +109,7 @@ class Tokenizer:
         return token_id in self._tokens
 
     def id_to_token(self, token_id: int) -> str:
-        """Return a token as it is written in the vocabulary, such as "Ġworld" or "##ing".
-
-        Args:
-            token_id: The token id; one that the vocabulary does not contain is written as "<id 49152>".
-
-        Raises:
-            ArgumentError: If the id is negative.
-        """
+        """Return a token as it is written in the vocabulary, such as "Ġworld" or "##ing"."""
         token = self._tokens.get(token_id)
         if token is not None:
             return token
@@ -134,12 +118,7 @@ class Tokenizer:
         return f"<id {token_id}>"
 
     def id_to_bytes(self, token_id: int) -> bytes | None:
-        """Return the bytes of a token, so that text can be streamed.
-
-        Returns:
-            The bytes, or None if the tokens of this tokenizer do not stand for bytes, or the vocabulary does not
-            contain the id.
-        """
+        """Return the bytes of a token, so that text can be streamed; None if it does not stand for bytes."""
         token = self.id_to_token(token_id)
         if not self.contains_id(token_id):
             return None
@@ -152,15 +131,7 @@ class Tokenizer:
         return None if match is None else bytes([int(match[1], 16)])
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], *, reply: bool = True) -> str:
-        """Render a conversation as text.
-
-        Args:
-            messages: The conversation, such as [{"role": "user", "content": "Hi"}].
-            reply: End the text where the model's answer begins.
-
-        Raises:
-            ArgumentError: If the tokenizer has no chat template, or the template rejects the conversation.
-        """
+        """Render a conversation as text, which ends where the model's answer begins if ``reply`` is True."""
         if self.chat_template is None:
             raise ArgumentError("this tokenizer has no chat template; its model was not trained on conversations")
         tokens = {SPECIAL_TOKENS[role]: token for role, token in self._special.items()}
@@ -283,15 +254,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
-        """Load the tokenizer in a folder, with its settings.
-
-        Args:
-            folder: A folder with tokenizer.json, or vocab.json and merges.txt, or vocab.txt.
-
-        Raises:
-            TokenizerError: If the folder contains none of these files.
-            ArgumentError: If a file is damaged, too large, or of an unsupported tokenizer.
-        """
+        """Load a folder with tokenizer.json, or vocab.json and merges.txt, or vocab.txt, and its settings."""
         return cls._from_parts(read_tokenizer(Path(folder)))
 
     def with_special_tokens(self, tokens: Sequence[str], special: Mapping[str, str] | None = None) -> Tokenizer:
@@ -313,11 +276,7 @@ class Tokenizer:
 
     @classmethod
     def from_gguf(cls, fields: Mapping[str, Any]) -> Tokenizer:
-        """Build the tokenizer of a GGUF file.
-
-        Args:
-            fields: Metadata of the file by name, such as {"tokenizer.ggml.tokens": [...]}.
-        """
+        """Build the tokenizer of a GGUF file."""
         return cls._from_parts(read_gguf_tokenizer(fields))
 
     @classmethod
@@ -325,14 +284,7 @@ class Tokenizer:
         return cls(parts.inner, parts.special, parts.chat_template, parts.ends)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write files that `load` and transformers' AutoTokenizer read.
-
-        Args:
-            folder: The folder; it is created if it does not exist.
-
-        Returns:
-            The folder.
-        """
+        """Write files that `load` and transformers' AutoTokenizer read; return the folder."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
 

@@ -34,15 +34,7 @@ MAX_END_TOKENS = 100
 
 
 def read_tokenizer(folder: Path) -> TokenizerParts:
-    """Read the tokenizer in a folder.
-
-    Args:
-        folder: A folder with tokenizer.json, or vocab.json and merges.txt, or vocab.txt.
-
-    Raises:
-        TokenizerError: If the folder contains none of these files.
-        ArgumentError: If a file is damaged, too large, or of an unsupported tokenizer.
-    """
+    """Read the tokenizer in a folder."""
     settings = {
         **read_settings(folder / "special_tokens_map.json"),
         **read_settings(folder / "tokenizer_config.json"),
@@ -66,11 +58,7 @@ def read_tokenizer(folder: Path) -> TokenizerParts:
 
 
 def read_end_tokens(folder: Path) -> tuple[int, ...]:
-    """Read the ids of the tokens that end a text, from the model's files beside the tokenizer. Llama 3 has three.
-
-    Args:
-        folder: The folder; generation_config.json takes precedence over config.json.
-    """
+    """Read the ids of the tokens that end a text, from the model's files beside the tokenizer. Llama 3 has three."""
     for name in ("generation_config.json", "config.json"):
         path = folder / name
         token_ids = read_settings(path).get("eos_token_id")

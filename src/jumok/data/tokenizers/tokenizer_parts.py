@@ -44,9 +44,6 @@ def wrap_tokenizers_errors(message: str) -> Iterator[None]:
     """Turn errors of the `tokenizers` library into ArgumentError.
 
     The library raises plain Exceptions, and for some files a PanicException, which is a BaseException.
-
-    Args:
-        message: Beginning of the error message.
     """
     try:
         yield

@@ -26,15 +26,7 @@ BYTE_COUNT = 256
 
 
 def open_tokenizer(tokenizer: object) -> TextTokenizer:
-    """Return a tokenizer that the lens can use.
-
-    Args:
-        tokenizer: A ``Tokenizer``, a tokenizer of transformers or of the `tokenizers` library, or a folder with
-            tokenizer files.
-
-    Raises:
-        ArgumentError: If it is something else, or the folder has no usable tokenizer.
-    """
+    """Return a tokenizer that the lens can use."""
     if isinstance(tokenizer, Tokenizer | TransformersTokenizer):
         return tokenizer
     if isinstance(tokenizer, str | os.PathLike):
@@ -54,10 +46,6 @@ def load_text_tokenizer(folder: Path) -> TextTokenizer:
 
     Args:
         folder: The folder. No code in it is run, and nothing is downloaded.
-
-    Raises:
-        TokenizerError: If the folder contains no tokenizer.
-        ArgumentError: If its files are damaged, or of a tokenizer that cannot be read.
     """
     if not folder.is_dir():
         raise TokenizerError(f"there is no folder {str(folder)[:200]!r} with tokenizer files")
@@ -72,11 +60,7 @@ def load_text_tokenizer(folder: Path) -> TextTokenizer:
 
 
 def convert_tokenizer(tokenizer: Any) -> TextTokenizer:
-    """Convert a tokenizer of transformers to a ``Tokenizer``; one that is written in Python gets an adapter.
-
-    Args:
-        tokenizer: A ``PreTrainedTokenizerBase``; it is not changed.
-    """
+    """Convert a tokenizer of transformers to a ``Tokenizer``; one that is written in Python gets an adapter."""
     adapter = TransformersTokenizer(tokenizer)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, tokenizers.Tokenizer):
@@ -91,21 +75,13 @@ class TransformersTokenizer:
     """Calls a tokenizer of transformers with the methods of ``TextTokenizer``."""
 
     def __init__(self, tokenizer: Any) -> None:
-        """Wrap a tokenizer.
-
-        Args:
-            tokenizer: A ``PreTrainedTokenizerBase``.
-        """
+        """Wrap a tokenizer."""
         self._inner = tokenizer
         # ByT5 and similar tokenizers have no vocabulary file: each byte is written as the character of its number
         self._has_byte_tokens = getattr(tokenizer, "_utf_vocab_size", None) == BYTE_COUNT
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the token ids of a text.
-
-        Args:
-            special: Add the special tokens that the model expects around a text.
-        """
+        """Return the token ids of a text."""
         with wrap_tokenizers_errors("this text cannot be encoded"):
             return [int(token_id) for token_id in self._inner.encode(text, add_special_tokens=special)]
 
@@ -119,14 +95,7 @@ class TransformersTokenizer:
         return self._find_token(token_id) is not None
 
     def id_to_token(self, token_id: int) -> str:
-        """Return a token as it is written in the vocabulary.
-
-        Args:
-            token_id: The token id; one that the vocabulary does not contain is written as "<id 49152>".
-
-        Raises:
-            ArgumentError: If the id is negative.
-        """
+        """Return a token as it is written in the vocabulary."""
         if token_id < 0:
             raise ArgumentError(f"a token id is at least 0, not {token_id}")
         token = self._find_token(token_id)

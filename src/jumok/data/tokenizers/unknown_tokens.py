@@ -64,11 +64,7 @@ def describe_unknown_tokens(unknown: int, tokens: int, words: Sequence[str]) -> 
 
 
 def require_known_words(tokenizer: TextTokenizer, text: str, unknown: int) -> None:
-    """Refuse a text of which a model knows nothing: its answer would have nothing to do with the text.
-
-    Raises:
-        ArgumentError: If all tokens are unknown.
-    """
+    """Refuse a text of which a model knows nothing: its answer would have nothing to do with the text."""
     if not unknown or unknown < len(tokenizer.encode(text, special=False)):
         return
     named = format_unknown_words(list_unknown_words(tokenizer, text))

@@ -13,10 +13,9 @@ from jumok.lab.result import Cell, Progress, Result, Table
 from jumok.models import Config
 from jumok.models.gpt import GPTConfig
 
-from .family_cost import FamilyCost, compute_family_cost
-from .gpt_cost import GPTCost, compute_gpt_cost
 from .layer_growth import KERNEL, LayerGrowth, compare_layers, count_layer_operations
 from .measurements import read_available_memory
+from .model_cost import ModelCost, compute_cost
 
 TEXTS = Texts(__file__)
 LAYER_NAMES = TEXTS.group("layer_names", kernel=KERNEL)
@@ -27,96 +26,38 @@ PLOTTED_SHARES = (1, 2, 4, 6, 8)  # eighths of the length
 
 
 def report_cost(
-    config: GPTConfig,
-    tokens: int,
+    config: Config,
+    tokens: int | None = None,
     batch: int = 1,
     *,
     measure: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Result:
-    """Compute the cost of a GPT and compare it with the memory of this machine. Nothing is built or run, except with
-    ``measure=True``: then the three kinds of layers are timed, with at most 1,024 and 2,048 tokens.
+    """Compute the cost of a model and compare it with the memory of this machine. Nothing is allocated or run, except
+    with ``measure=True``: then three kinds of layers are timed, with at most 1,024 and 2,048 tokens.
 
     Args:
+        config: The config of a model of any family; a GPT is also compared with other kinds of layers.
+        tokens: The number of tokens of each text; an encoder-decoder reads as many as it writes. None = the longest
+            text of the model, or 128.
+        batch: The number of texts or images.
+        measure: Only for a GPT.
         seed: The seed of the random inputs of the measurement.
-        progress: Called with the finished and the total number of measuring rounds; default: nothing.
 
     >>> report = report_cost(GPTConfig(width=512, heads=8, layers=6, hidden=2048, length=16384), 16384)
     >>> format_bytes(report.numbers["cost"].head_weight_bytes)
     '1 GB'
     """
-    cost = compute_gpt_cost(config, tokens, batch)
-    logits = 4 * batch * config.vocabulary
-    run = cost.parameter_bytes + cost.cache_bytes + logits + 4 * batch * tokens * (4 * config.width + config.hidden)
-    needs = {"run": run, "run, weights kept": run + cost.weight_bytes, "train": cost.training_bytes}
-    layer_tokens = min(tokens, MEASURED_TOKENS) if measure else tokens
-    layers = compare_layers(layer_tokens, config.width, measure=measure, seed=seed, progress=progress)
+    cost, inputs = compute_cost(config, tokens, batch)
     available = read_available_memory()
-
-    inputs = TEXTS("memory.tokens", batch=batch, tokens=tokens)
-    tables = [
-        _build_count_table(cost),
-        _build_memory_table("gpt", cost, {}, needs, inputs, available),
-        _build_weights_table(config.heads),
-        _build_layer_table(layers, layer_tokens, config.width),
-    ]
-    share = cost.operations["scores and mixture"] / cost.operation_count
-    sentences = [
-        TEXTS("cheaper", tokens=tokens, relation="<" if tokens < config.width else ">=", width=config.width),
-        TEXTS("square", share=share),
-    ]
-    exceptions = [*_list_misfits("gpt", needs, available), *_list_growth_exceptions(layers)]
-    numbers = {
-        "width": config.width,
-        "heads": config.heads,
-        "tokens": tokens,
-        "batch": batch,
-        "cost": cost,
-        "available": available,
-        "needs": needs,
-        "layers": layers,
-        "layer_tokens": layer_tokens,
-    }
-    return Result(numbers, tables, sentences, exceptions, partial(_draw_layers, config.width))
-
-
-def report_family_cost(
-    config: Config, tokens: int | None = None, batch: int = 1, *, with_growth: bool = False
-) -> Result:
-    """Compute the cost of a model of any family and compare it with the memory of this machine. Nothing is allocated.
-
-    Args:
-        tokens: The number of tokens of each text; an encoder-decoder reads as many as it writes. None = the longest
-            text of the model, or 128.
-        batch: The number of texts or images.
-        with_growth: Whether to compute the operations at shorter lengths too, for the picture.
-
-    >>> from jumok.models.bert import BERTConfig
-    >>> report = report_family_cost(BERTConfig(layers=2), 128)
-    >>> format_bytes(report.numbers["cost"].head_weight_bytes)
-    '64 KB'
-    """
-    cost, inputs = compute_family_cost(config, tokens, batch)
     needs = {}
     if cost.forward_bytes is not None:
         needs["run"] = cost.parameter_bytes + cost.forward_bytes + (cost.cache_bytes or 0)
+        if cost.weight_bytes is not None:
+            needs["run, weights kept"] = needs["run"] + cost.weight_bytes
     if cost.training_bytes is not None:
         needs["train"] = cost.training_bytes
-    growth = []
-    if with_growth and inputs.tokens is not None:
-        for length in sorted({max(1, share * inputs.tokens // 8) for share in PLOTTED_SHARES}):
-            operations = compute_family_cost(config, length, batch)[0].operations
-            growth.append((length, sum(operations.values()), operations.get("scores and mixture", 0)))
-    available = read_available_memory()
-
-    tables = [
-        _build_count_table(cost),
-        _build_memory_table("family", cost, cost.notes, needs, inputs.description, available),
-    ]
-    exceptions = list(_list_misfits("family", needs, available))
-    if "operations" in cost.notes:
-        exceptions.append(cost.notes["operations"])
     numbers = {
         "family": config.family,
         "tokens": inputs.tokens,
@@ -125,13 +66,31 @@ def report_family_cost(
         "cost": cost,
         "available": available,
         "needs": needs,
-        "growth": tuple(growth),
     }
+    tables = [_build_count_table(cost), _build_memory_table(cost, needs, inputs.description, available)]
     sentences = [TEXTS("own_counts", family=config.family)]
-    return Result(numbers, tables, sentences, exceptions, partial(_draw_growth, config.family, growth))
+    exceptions = list(_list_misfits(needs, available))
+    if "operations" in cost.notes:
+        exceptions.append(cost.notes["operations"])
+    if not isinstance(config, GPTConfig):
+        return Result(numbers, tables, sentences, exceptions, partial(_draw_growth, config, inputs.tokens, batch))
+
+    assert inputs.tokens is not None
+    layer_tokens = min(inputs.tokens, MEASURED_TOKENS) if measure else inputs.tokens
+    layers = compare_layers(layer_tokens, config.width, measure=measure, seed=seed, progress=progress)
+    numbers |= {"width": config.width, "heads": config.heads, "layers": layers, "layer_tokens": layer_tokens}
+    tables += [_build_weights_table(config.heads), _build_layer_table(layers, layer_tokens, config.width)]
+    share = cost.operations["scores and mixture"] / cost.operation_count
+    relation = "<" if inputs.tokens < config.width else ">="
+    sentences += [
+        TEXTS("cheaper", tokens=inputs.tokens, relation=relation, width=config.width),
+        TEXTS("square", share=share),
+    ]
+    exceptions += _list_growth_exceptions(layers)
+    return Result(numbers, tables, sentences, exceptions, partial(_draw_layers, config.width))
 
 
-def _build_count_table(cost: GPTCost | FamilyCost) -> Table:
+def _build_count_table(cost: ModelCost) -> Table:
     """Return a table of parameters and operations, by part."""
     parts = TEXTS.group("parts")
     rows: list[Sequence[Cell]] = []
@@ -144,20 +103,13 @@ def _build_count_table(cost: GPTCost | FamilyCost) -> Table:
     return Table(TEXTS.list("counts.columns"), rows)
 
 
-def _build_memory_table(
-    kind: str,
-    cost: GPTCost | FamilyCost,
-    notes: Mapping[str, Text],
-    needs: Mapping[str, int],
-    inputs: Text,
-    available: int | None,
-) -> Table:
+def _build_memory_table(cost: ModelCost, needs: Mapping[str, int], inputs: Text, available: int | None) -> Table:
     undefined = TEXTS("memory.undefined")
     rows: list[Sequence[Cell]] = []
-    for field, name in TEXTS.group(f"{kind}_memory").items():
+    for field, name in TEXTS.group("sizes").items():
         number = getattr(cost, field)
-        rows.append((name, notes.get(field, undefined) if number is None else format_bytes(number), ""))
-    for use, name in TEXTS.group(f"{kind}_uses").items():
+        rows.append((name, cost.notes.get(field, undefined) if number is None else format_bytes(number), ""))
+    for use, name in TEXTS.group("uses").items():
         need = needs.get(use)
         fit: Cell = "?"
         if need is not None and available is not None:
@@ -167,10 +119,10 @@ def _build_memory_table(
     return Table(TEXTS.list("memory.columns"), rows, title)
 
 
-def _list_misfits(kind: str, needs: Mapping[str, int], available: int | None) -> Iterator[Text]:
+def _list_misfits(needs: Mapping[str, int], available: int | None) -> Iterator[Text]:
     for use, number in needs.items():
         if available is not None and number > available:
-            name = TEXTS(f"{kind}_uses.{use}")
+            name = TEXTS(f"uses.{use}")
             yield TEXTS("exceptions.memory", use=name, size=format_bytes(number), available=format_bytes(available))
 
 
@@ -222,15 +174,17 @@ def _draw_layers(width: int, target: str | Path, language: str) -> Path:
     return save_line_plot(series, target, title=labels["title"], across=labels["across"], vertical=labels["vertical"])
 
 
-def _draw_growth(family: str, growth: Sequence[tuple[int, int, int]], target: str | Path, language: str) -> Path:
+def _draw_growth(config: Config, tokens: int | None, batch: int, target: str | Path, language: str) -> Path:
     """Draw the operations over the length of the text: all, and those of scores and mixture."""
-    if not growth:
-        raise ArgumentError(f"{family} reads images of one size; there is no cost over the length to draw")
-    labels = TEXTS.select("growth_picture", language, family=family)
-    series = {
-        labels["all"]: [(length, total / 1e9) for length, total, _ in growth],
-        TEXTS("parts.scores and mixture").select(language): [(length, part / 1e9) for length, _, part in growth],
-    }
+    if tokens is None:
+        raise ArgumentError(f"{config.family} reads images of one size; there is no cost over the length to draw")
+    labels = TEXTS.select("growth_picture", language, family=config.family)
+    attention = TEXTS("parts.scores and mixture").select(language)
+    series: dict[str, list[tuple[float, float]]] = {labels["all"]: [], attention: []}
+    for length in sorted({max(1, share * tokens // 8) for share in PLOTTED_SHARES}):
+        cost, _ = compute_cost(config, length, batch)
+        series[labels["all"]].append((length, cost.operation_count / 1e9))
+        series[attention].append((length, cost.operations.get("scores and mixture", 0) / 1e9))
     return save_line_plot(series, target, title=labels["title"], across=labels["across"], vertical=labels["vertical"])
 
 

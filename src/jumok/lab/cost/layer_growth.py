@@ -13,13 +13,13 @@ import torch
 
 from jumok.attention import attend
 from jumok.errors import ArgumentError
+from jumok.lab.result import Progress, count_steps
 
-from .measurements import read_available_memory
+from .measurements import read_available_memory, time_calls
 
 KERNEL = 3  # the width k of the convolution
 MIN_ROUNDS, MAX_ROUNDS, SECONDS = 5, 40, 3.0  # small layers are timed more often, because their times vary more
 LAYERS = ("RNN", "CNN", "attention")
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,6 @@ def compare_layers(
 
     Args:
         measure: Whether to measure times for these sizes, for twice the tokens, and for twice the width.
-        progress: Called with the finished and the total number of rounds; default: nothing.
-
-    Raises:
-        ArgumentError: If a size is not positive, or the measurement does not fit into the memory of this machine.
 
     >>> [layer.longer for layer in compare_layers(64, 16)]
     [2.0, 2.0, 4.0]
@@ -103,11 +99,8 @@ def compare_layers(
     return tuple(rows)
 
 
-def _measure_times(
-    tokens: int, width: int, seed: int, progress: Progress | None
-) -> dict[str, tuple[float, float, float]]:
-    """Return the shortest time of each layer for (n, d), (2n, d) and (n, 2d), measured in alternation: other programs
-    on the machine only make a call longer."""
+def _measure_times(tokens: int, width: int, seed: int, progress: Progress | None) -> dict[str, list[float]]:
+    """Return the shortest time of each layer for (n, d), (2n, d) and (n, 2d)."""
     needed = 4 * (3 * (2 * tokens) ** 2 + 8 * tokens * width + 16 * width**2)  # scores, weights and a temporary copy
     available = read_available_memory()
     if available is not None and needed > available:
@@ -116,25 +109,15 @@ def _measure_times(
             "available; choose fewer tokens"
         )
     torch.manual_seed(seed)
-    calls = {
-        name: [_create_call(name, *sizes) for sizes in ((tokens, width), (2 * tokens, width), (tokens, 2 * width))]
-        for name in LAYERS
-    }
-    seconds: dict[str, list[list[float]]] = {name: [[], [], []] for name in LAYERS}
+    sizes = ((tokens, width), (2 * tokens, width), (tokens, 2 * width))
+    calls = {(name, *size): _create_call(name, *size) for name in LAYERS for size in sizes}
     with torch.inference_mode():
         begin = time.perf_counter()
-        for round_number in range(MAX_ROUNDS + 1):
-            if round_number > MIN_ROUNDS and time.perf_counter() - begin > SECONDS:
-                break
-            for name, functions in calls.items():
-                for index, function in enumerate(functions):
-                    start = time.perf_counter()
-                    function()
-                    if round_number:  # the first round warms up
-                        seconds[name][index].append(time.perf_counter() - start)
-            if progress:
-                progress(round_number + 1, MAX_ROUNDS + 1)
-    return {name: (min(base), min(longer), min(wider)) for name, (base, longer, wider) in seconds.items()}
+        time_calls(calls, rounds=1)  # warms up
+        elapsed = time.perf_counter() - begin
+        rounds = max(MIN_ROUNDS, min(MAX_ROUNDS, round(SECONDS / elapsed)))
+        seconds = time_calls(calls, rounds=rounds, after_round=count_steps(rounds, progress))
+    return {name: [min(seconds[name, *size]) for size in sizes] for name in LAYERS}
 
 
 def _create_call(name: str, tokens: int, width: int) -> Callable[[], object]:

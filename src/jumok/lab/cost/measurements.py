@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from jumok.threads import use_threads
+
+Key = TypeVar("Key", bound=Hashable)
 
 FITTED = 3  # the longest lengths, through which an exponent is fitted
 LIMIT_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # containers, Linux
@@ -37,27 +39,37 @@ class CallCost:
 def measure_calls(
     calls: Mapping[str, Callable[[], object]], *, rounds: int, after_round: Callable[[], None] | None = None
 ) -> dict[str, CallCost]:
-    """Measure calls in turn, with one thread and without gradients, and return the cost of each.
+    """Measure calls without gradients, and return the cost of each.
 
     Args:
         rounds: How often each call is timed; the shortest time counts, because other programs only make it longer.
-        after_round: Called after the first round, which warms up and measures the memory, and after each timed round;
-            default: nothing.
+        after_round: Called after the memory is measured, and after each timed round; default: nothing.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    peaks: dict[str, int] = {}
     with use_threads(1), torch.no_grad():
-        for round_number in range(rounds + 1):
+        peaks = {name: measure_peak_memory(call) for name, call in calls.items()}
+        if after_round:
+            after_round()
+        seconds = time_calls(calls, rounds=rounds, after_round=after_round)
+    return {name: CallCost(1000 * min(seconds[name]), peaks[name]) for name in calls}
+
+
+def time_calls(
+    calls: Mapping[Key, Callable[[], object]], *, rounds: int, after_round: Callable[[], None] | None = None
+) -> dict[Key, list[float]]:
+    """Return the seconds of processor time that each call takes in each round, with one thread.
+
+    The calls alternate, and processor time is measured, because other programs make a call wait. Warm up before.
+    """
+    seconds: dict[Key, list[float]] = {name: [] for name in calls}
+    with use_threads(1):
+        for _ in range(rounds):
             for name, call in calls.items():
-                if not round_number:
-                    peaks[name] = measure_peak_memory(call)
-                    continue
                 start = time.process_time()
                 call()
                 seconds[name].append(time.process_time() - start)
             if after_round:
                 after_round()
-    return {name: CallCost(1000 * min(seconds[name]), peaks[name]) for name in calls}
+    return seconds
 
 
 def fit_exponent(lengths: Sequence[int], costs: Sequence[int | float]) -> float:

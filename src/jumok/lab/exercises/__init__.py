@@ -17,9 +17,8 @@ from typing import Any
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import parse_text
 
-from . import answers, programs
-from .exercise import Exercise, Mistake, NumberExercise, Verdict, WordExercise, write_answer
-from .program_exercise import ProgramExercise
+from . import answers
+from .exercise import Exercise, Mistake, NumberExercise, ProgramExercise, Verdict, WordExercise, write_answer
 
 __all__ = [
     "EXERCISES",
@@ -67,21 +66,18 @@ def _read_exercises() -> Iterator[Exercise]:
 
 def _build_exercise(name: str, entry: Mapping[str, Any]) -> Exercise:
     kind = entry["kind"]
-    mistakes = tuple(Mistake(_build_compute(mistake, kind), parse_text(mistake)) for mistake in entry["mistakes"])
-    parts = (name, parse_text(entry["question"]), _build_compute(entry, kind), parse_text(entry["reason"]), mistakes)
+    mistakes = tuple(Mistake(_build_compute(mistake), parse_text(mistake)) for mistake in entry["mistakes"])
+    parts = (name, parse_text(entry["question"]), _build_compute(entry), parse_text(entry["reason"]), mistakes)
     if kind == "program":
-        return ProgramExercise(*parts, function=entry["function"], create_calls=getattr(programs, entry["calls"]))
+        return ProgramExercise(*parts, function=entry["function"], create_calls=getattr(answers, entry["calls"]))
     if kind == "words":
         return WordExercise(*parts)
     return NumberExercise(*parts, tolerance=entry.get("tolerance", 0.005))
 
 
-def _build_compute(entry: Mapping[str, Any], kind: str) -> Callable[..., Any]:
+def _build_compute(entry: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the named function, with its arguments, or a function that returns the stored answer."""
     answer = entry["answer"]
-    if kind == "program":
-        function: Callable[..., Any] = getattr(programs, answer)
-        return function
     if isinstance(answer, str):
         return partial(getattr(answers, answer), **entry.get("arguments", {}))
     return lambda: answer

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text
+from jumok.lab.bilingual_text import Text, Texts
 
-Numbers = Sequence[int | float]
+TEXTS = Texts(__file__)
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 UNITS = re.compile(r"(?<=\d)\s*(MB|개|배|번)$", flags=re.IGNORECASE)  # "256 MB" is the number 256
 SEPARATORS = re.compile(r"[\s,;\[\]()]+")
+SECONDS = 60.0  # a program that needs longer has an endless loop
+PROGRAM_TOLERANCE = 1e-4
+CHILD = Path(__file__).with_name("program_child.py")  # run as a script, which imports torch and nothing of this package
+
+Results = list[list[Tensor]]  # for each call, the tensors that a function returned
 
 
 @dataclass(frozen=True)
@@ -29,11 +40,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A known wrong answer, and what is wrong with it.
-
-    Attributes:
-        compute: As ``Exercise.compute``, for this mistake.
-    """
+    """A known wrong answer, computed as ``Exercise.compute`` does, and what is wrong with it."""
 
     compute: Callable[..., Any]
     reason: Text
@@ -60,6 +67,23 @@ class Exercise(ABC):
     def check(self, answer: str) -> Verdict:
         """Say whether an answer is right; ArgumentError if it cannot be read."""
 
+    def judge(
+        self, answer: Any, evaluate: Callable[[Callable[..., Any]], Any], compare: Callable[[Any, Any], Text | None]
+    ) -> Verdict:
+        """Compare an answer with the right one and with the known mistakes.
+
+        Args:
+            evaluate: Returns the answer of ``compute`` of the exercise or of a mistake.
+            compare: Describes the difference of an answer from another; None if there is none.
+        """
+        difference = compare(answer, evaluate(self.compute))
+        if difference is None:
+            return Verdict(True, self.reason)
+        for mistake in self.mistakes:
+            if compare(answer, evaluate(mistake.compute)) is None:
+                return Verdict(False, mistake.reason)
+        return Verdict(False, difference)
+
 
 @dataclass(frozen=True)
 class NumberExercise(Exercise):
@@ -72,35 +96,18 @@ class NumberExercise(Exercise):
     tolerance: float = 0.005
 
     def check(self, answer: str) -> Verdict:
-        numbers = parse_numbers(answer)
-        expected = list(self.compute())
-        if self._is_close(numbers, expected):
-            return Verdict(True, self.reason)
-        for mistake in self.mistakes:
-            if self._is_close(numbers, list(mistake.compute())):
-                return Verdict(False, mistake.reason)
-        return Verdict(False, self._describe_difference(numbers, expected))
+        return self.judge(parse_numbers(answer), lambda compute: list(compute()), self._compare)
 
-    def _describe_difference(self, numbers: Numbers, expected: Numbers) -> Text:
+    def _compare(self, numbers: Sequence[float], expected: Sequence[int | float]) -> Text | None:
         if len(numbers) != len(expected):
-            return Text(
-                f"The answer has {len(expected)} number(s); yours has {len(numbers)}.",
-                f"답은 수 {len(expected)}개인데, {len(numbers)}개를 입력했습니다.",
-            )
-        if len(expected) == 1:
-            direction = ("large", "큽니다") if numbers[0] > expected[0] else ("small", "작습니다")
-            return Text(f"{numbers[0]:g} is too {direction[0]}.", f"{numbers[0]:g}: 정답보다 {direction[1]}.")
-        index = next(i for i in range(len(numbers)) if not self._is_close(numbers[i : i + 1], expected[i : i + 1]))
-        return Text(
-            f"Number {index + 1}, {numbers[index]:g}, is not right.",
-            f"앞에서 {index + 1}번째 수가 맞지 않습니다: {numbers[index]:g}",
-        )
-
-    def _is_close(self, numbers: Numbers, expected: Numbers) -> bool:
-        # the small factor accepts numbers that are rounded exactly at the tolerance
-        return len(numbers) == len(expected) and all(
-            abs(a - b) <= self.tolerance * 1.0001 for a, b in zip(numbers, expected, strict=True)
-        )
+            return TEXTS("count", expected=len(expected), count=len(numbers))
+        for position, (number, right) in enumerate(zip(numbers, expected, strict=True), 1):
+            # the small factor accepts numbers that are rounded exactly at the tolerance
+            if abs(number - right) > self.tolerance * 1.0001:
+                if len(expected) == 1:
+                    return TEXTS("too_large" if number > right else "too_small", number=number)
+                return TEXTS("position", position=position, number=number)
+        return None
 
 
 @dataclass(frozen=True)
@@ -111,12 +118,99 @@ class WordExercise(Exercise):
         word = _simplify(answer)
         if not word:
             raise ArgumentError("the answer is empty; write one word")
-        if word in map(_simplify, self.compute()):
-            return Verdict(True, self.reason)
-        for mistake in self.mistakes:
-            if word in map(_simplify, mistake.compute()):
-                return Verdict(False, mistake.reason)
-        return Verdict(False, Text(f"It is not {answer.strip()!r}.", f"답이 아닙니다: {answer.strip()}"))
+        difference = TEXTS("word", word=answer.strip())
+        return self.judge(
+            word,
+            lambda compute: set(map(_simplify, compute())),
+            lambda word, spellings: None if word in spellings else difference,
+        )
+
+
+@dataclass(frozen=True)
+class ProgramExercise(Exercise):
+    """An exercise whose answer is a Python file with one function, which runs in a process of its own.
+
+    Attributes:
+        function: The name of the function in the file.
+        create_calls: Returns the arguments of each call to try: tensors and plain values.
+    """
+
+    function: str
+    create_calls: Callable[[], Sequence[tuple[Any, ...]]]
+
+    def check(self, answer: str) -> Verdict:
+        path = Path(answer)
+        if not path.is_file():
+            raise ArgumentError(
+                f"{answer!r} is not a file; the answer to {self.name} is a Python file that defines {self.function}()"
+            )
+        outcome = _run_file(path, self.function, self.create_calls())
+        if "error" in outcome:
+            return Verdict(False, TEXTS("failed", file=path.name, error=outcome["error"]))
+        results = [[torch.tensor(part, dtype=torch.float64) for part in entry] for entry in outcome["results"]]
+        return self.judge(results, self._call, _compare_results)
+
+    def check_function(self, function: Callable[..., Any]) -> Verdict:
+        """Compare a function of this process with the right one, for notebooks."""
+        return self.judge(self._call(function), self._call, _compare_results)
+
+    def _call(self, function: Callable[..., Any]) -> Results:
+        results = []
+        for arguments in self.create_calls():
+            outcome = function(*arguments)
+            parts = outcome if isinstance(outcome, tuple | list) else (outcome,)
+            results.append([torch.as_tensor(part, dtype=torch.float64) for part in parts])
+        return results
+
+
+def _run_file(path: Path, function: str, calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Run a file's function in another process: what it prints or breaks does not reach this one."""
+    request = {
+        "file": str(path.resolve()),
+        "function": function,
+        "calls": [[_encode(argument) for argument in arguments] for arguments in calls],
+    }
+    try:
+        completed = subprocess.run(
+            [sys.executable, str(CHILD)],
+            input=json.dumps(request),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"it did not end within {SECONDS:.0f} seconds"}
+    try:
+        outcome: dict[str, Any] = json.loads(completed.stdout)
+    except json.JSONDecodeError:
+        lines = completed.stderr.strip().splitlines() or [f"it ended with exit code {completed.returncode}"]
+        return {"error": lines[-1]}
+    return outcome
+
+
+def _encode(argument: object) -> object:
+    if isinstance(argument, Tensor):
+        return {"tensor": argument.tolist(), "dtype": str(argument.dtype).removeprefix("torch.")}
+    return argument
+
+
+def _compare_results(results: Results, expected: Results) -> Text | None:
+    """Describe the first difference, shapes before numbers; None if there is none."""
+    for tensors, right in zip(results, expected, strict=True):
+        if len(tensors) != len(right):
+            return TEXTS("results", count=len(tensors), expected=len(right))
+    pairs = list(zip(chain(*results), chain(*expected), strict=True))
+    for tensor, right_tensor in pairs:
+        if tensor.shape != right_tensor.shape:
+            return TEXTS("shape", shape=list(tensor.shape), expected=list(right_tensor.shape))
+    for tensor, right_tensor in pairs:
+        if tensor.isnan().any():
+            return TEXTS("nan")
+        if not torch.allclose(tensor, right_tensor, rtol=0, atol=PROGRAM_TOLERANCE):
+            index = int((tensor - right_tensor).abs().argmax())
+            return TEXTS("number", number=tensor.flatten()[index], expected=right_tensor.flatten()[index])
+    return None
 
 
 def parse_numbers(text: str) -> list[float]:

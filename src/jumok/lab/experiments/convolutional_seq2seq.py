@@ -5,7 +5,7 @@
 
 A convolution reads the neighbours of each token, for all tokens at once; a stack of them reads farther. The decoder
 attends to the source in every block. Positions are sinusoids instead of the paper's learned table, so that a model can
-read longer sequences than it was trained on.
+read longer sequences than it was trained on. All texts of a batch have one length.
 """
 
 from __future__ import annotations
@@ -15,20 +15,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jumok.attention import attend, score
-from jumok.attention.mask import Mask
 from jumok.fields import integer
 from jumok.layers import SinusoidalPositions
-from jumok.layers.token_inputs import (
-    build_padding_mask,
-    check_token_mask,
-    check_tokens,
-    compute_positions,
-    make_embedding,
-)
+from jumok.layers.token_inputs import check_tokens, make_embedding
 from jumok.models import Config, Model, Output
 from jumok.models.model import initialise_normal
 from jumok.tap import tap
@@ -94,41 +87,24 @@ class ConvolutionalSeq2Seq(Model):
             if isinstance(module, nn.Conv1d | nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 
-    def forward(
-        self,
-        source: Int[Tensor, "batch source"],
-        target: Int[Tensor, "batch target"],
-        *,
-        source_token_mask: Bool[Tensor, "batch key"] | None = None,
-    ) -> Output:
-        """Return logits and hidden vectors.
-
-        Args:
-            target: The decoder's input, beginning with ``config.start``. Padding on the right needs no mask, because no
-                position reads a later token.
-            source_token_mask: True = real source token, on either side.
-        """
-        check_tokens(source, self.config.vocabulary)
-        check_tokens(target, self.config.vocabulary)
-        check_token_mask(source, source_token_mask)
-        embedded_source = self._embed(source, self.source_embedding, source_token_mask)
-        embedded_target = self._embed(target, self.target_embedding, None)
+    def forward(self, source: Int[Tensor, "batch source"], target: Int[Tensor, "batch target"]) -> Output:
+        """Return logits and hidden vectors; the target begins with ``config.start``."""
+        embedded_source = self._embed(source, self.source_embedding)
+        embedded_target = self._embed(target, self.target_embedding)
 
         states = embedded_source
         for block in self.encoder:
-            # padding is 0 in front of every convolution, like the tokens beyond the ends
-            states = (states + block(_clear_padding(states, source_token_mask))) * HALF
+            states = (states + block(states)) * HALF
         values = (states + embedded_source) * HALF
 
-        mask = build_padding_mask(source_token_mask, source.shape[1])
         hidden = embedded_target
         for block in self.decoder:
-            hidden = block(hidden, embedded_target, states, values, mask=mask)
+            hidden = block(hidden, embedded_target, states, values)
         return Output(self.output(hidden), hidden)
 
-    def _embed(self, tokens: Tensor, embedding: nn.Embedding, token_mask: Tensor | None) -> Tensor:
-        encoding = self.positions(compute_positions(tokens.shape[1], 0, token_mask), tokens.device)
-        embedded: Tensor = embedding(tokens) + encoding
+    def _embed(self, tokens: Tensor, embedding: nn.Embedding) -> Tensor:
+        check_tokens(tokens, self.config.vocabulary)
+        embedded: Tensor = embedding(tokens) + self.positions(range(tokens.shape[1]), tokens.device)
         return embedded
 
 
@@ -155,18 +131,14 @@ class GatedConvolution(nn.Module):
 
 class ConvolutionalAttention(nn.Module):
     """Attention of a decoder block to the source, with one head: the query also contains the embedding of the last
-    target token, and a value the embedding of its source token.
+    target token, and a value the embedding of its source token."""
 
-    Args:
-        backend: Backend of ``attend()``.
-    """
-
-    def __init__(self, width: int, *, backend: str = "auto") -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.query = nn.Linear(width, width)
         self.output = nn.Linear(width, width)
         self.score = score.Dot()
-        self.backend, self.site = backend, "attention"
+        self.site = "attention"
 
     def forward(
         self,
@@ -174,26 +146,10 @@ class ConvolutionalAttention(nn.Module):
         embedded: Float[Tensor, "batch target width"],
         states: Float[Tensor, "batch source width"],
         values: Float[Tensor, "batch source width"],
-        *,
-        mask: Mask | None = None,
     ) -> Float[Tensor, "batch target width"]:
-        """Return what each target position reads from the source.
-
-        Args:
-            states: The encoder's output: the keys.
-            values: The encoder's output with the embeddings of the source.
-            mask: Which source tokens may be attended to; None allows all.
-        """
+        """Return what each target position reads from the source; the states of the encoder are the keys."""
         query = (self.query(inputs) + embedded) * HALF
-        context = attend(
-            query[:, None],
-            states[:, None],
-            values[:, None],
-            mask=mask,
-            score=self.score,
-            backend=self.backend,
-            site=self.site,
-        )
+        context = attend(query[:, None], states[:, None], values[:, None], score=self.score, site=self.site)
         output: Tensor = self.output(context[:, 0])
         return tap(f"{self.site}.block_output", output)
 
@@ -212,21 +168,8 @@ class ConvolutionalDecoderBlock(nn.Module):
         embedded: Float[Tensor, "batch target width"],
         states: Float[Tensor, "batch source width"],
         values: Float[Tensor, "batch source width"],
-        *,
-        mask: Mask | None = None,
     ) -> Float[Tensor, "batch target width"]:
-        """Return the vectors of the next block.
-
-        Args:
-            embedded: Embeddings of the target, which are part of every query.
-            states: The encoder's output: the keys.
-            values: The encoder's output with the embeddings of the source.
-            mask: Which source tokens may be attended to; None allows all.
-        """
+        """Return the vectors of the next block; the arguments are those of ``ConvolutionalAttention``."""
         convolved = self.convolution(hidden)
-        context = self.cross(convolved, embedded, states, values, mask=mask)
+        context = self.cross(convolved, embedded, states, values)
         return (hidden + (convolved + context) * HALF) * HALF
-
-
-def _clear_padding(vectors: Tensor, token_mask: Tensor | None) -> Tensor:
-    return vectors if token_mask is None else vectors.masked_fill(~token_mask[..., None], 0.0)

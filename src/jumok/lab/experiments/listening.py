@@ -20,6 +20,7 @@ from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.result import Progress, Result, Table, count_steps
 from jumok.lens import Ablate, Lens
+from jumok.lens.edits.apply_edits import EditListener
 from jumok.models.speech import FRAMES_PER_POSITION, Speech
 from jumok.tap import listen
 from jumok.tasks.speech import Transcript, TranscriptionSettings, transcribe
@@ -219,7 +220,8 @@ def transcribe_ablated(loaded: Loaded, samples: Float[Tensor, " sample"], edits:
     assert isinstance(loaded.model, Speech)
     features = torch.zeros(1, loaded.model.config.mel_bins, FRAMES_PER_POSITION)
     with Lens(loaded) as lens:
-        listener = lens.create_edit_listener(edits, lens.find_sites(features, [loaded.model.start_token]))
+        sites = lens.find_sites(features, [loaded.model.start_token])
+        listener = EditListener(edits, sites, lens.model)
         with listen(listener):
             transcript = transcribe(loaded, samples, ONCE)
         listener.check_applied()

@@ -12,6 +12,8 @@ from torch.nn import functional
 from jumok.models.long import Long, LongConfig
 from jumok.threads import use_threads
 
+from .toy_training import train_steps
+
 LENGTH = 64
 DIGITS, LETTERS = 8, 8  # token ids: digits, letters, then the token that asks
 ASK = DIGITS + LETTERS
@@ -19,7 +21,7 @@ DISTANCES = (2, 4, 6, 8, 12, 16, 32, 62)  # between the digit and the last token
 NEW_DISTANCES = (24, 48)  # only in the evaluation
 WIDTH, LAYERS, HEADS = 32, 2, 2
 WINDOW = 4  # two layers reach 2 x 3 = 6 tokens
-BATCH, LEARNING_RATE = 32, 3e-3
+BATCH = 32
 HELD_OUT = 200  # examples for each distance
 HELD_OUT_SEED = 2**32  # no seed of a training run
 
@@ -28,11 +30,7 @@ Answers = Int[Tensor, " batch"]
 
 
 def create_model(mixing: str, seed: int) -> Long:
-    """Return an untrained model with two layers.
-
-    Args:
-        mixing: One of the mixings of ``Long``.
-    """
+    """Return an untrained model with two layers and one of the mixings of ``Long``."""
     torch.manual_seed(seed)
     config = LongConfig(
         vocabulary=ASK + 1,
@@ -62,11 +60,8 @@ def create_texts(count: int, distances: Sequence[int], generator: torch.Generato
 
 
 def find_reachable_distances(model: Long) -> set[int]:
-    """Return the distances from the last token at which a token can change its answer, by the masks of all layers.
-
-    Args:
-        model: The model; without masks, as in FNet, every distance is reachable.
-    """
+    """Return the distances from the last token at which a token can change its answer, by the masks of all layers;
+    without masks, as in FNet, every distance."""
     reached: Bool[Tensor, " length"] = torch.zeros(LENGTH, dtype=torch.bool)
     reached[-1] = True
     for layer in reversed(range(model.config.layers)):
@@ -80,34 +75,19 @@ def find_reachable_distances(model: Long) -> set[int]:
 def train_and_score(
     mixing: str, *, steps: int, seed: int, after_step: Callable[[], None] | None = None
 ) -> dict[int, float]:
-    """Train a model on the task, and return by distance the share of held-out texts in which it names the digit.
-
-    Args:
-        mixing: One of the mixings of ``Long``.
-        after_step: Called after each step; default: nothing.
-    """
+    """Train a model on the task, and return by distance the share of held-out texts in which it names the digit."""
     with use_threads(1):  # the model is tiny; and the same number of threads gives the same numbers
         model = create_model(mixing, seed)
         generator = torch.Generator().manual_seed(seed)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
-        warmup = max(1, steps // 10)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
-        )
         is_last = torch.zeros(BATCH, LENGTH, dtype=torch.bool)
         is_last[:, -1] = True
-        model.train()
-        for _ in range(steps):
+
+        def compute_loss() -> Tensor:
             texts, answers = create_texts(BATCH, DISTANCES, generator)
-            loss = functional.cross_entropy(model(texts, positions_to_score=is_last).logits, answers)
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            if after_step:
-                after_step()
-        return score_distances(model.eval(), (*DISTANCES, *NEW_DISTANCES))
+            return functional.cross_entropy(model(texts, positions_to_score=is_last).logits, answers)
+
+        train_steps(model, compute_loss, steps=steps, after_step=after_step)
+        return score_distances(model, (*DISTANCES, *NEW_DISTANCES))
 
 
 @torch.no_grad()

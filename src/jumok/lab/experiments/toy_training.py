@@ -30,11 +30,6 @@ def train_on_answers(
     Args:
         examples: Questions with their answers, ``[example, token]``, all of one length.
         answer_start: The position of the first token of the answers.
-        learning_rate: The largest learning rate; it rises in the first tenth of the steps, then falls to 0.
-        after_step: Called after each step; default: nothing.
-
-    Returns:
-        The loss of each step.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -58,7 +53,6 @@ def train_steps(
     Args:
         compute_loss: Returns the loss of the next batch.
         learning_rate: The largest learning rate; it rises in the first tenth of the steps, then falls to 0.
-        after_step: Called after each step; default: nothing.
 
     Returns:
         The loss of each step.
@@ -87,11 +81,7 @@ def train_steps(
 
 
 def compute_answer_loss(model: Model, rows: Questions, answer_start: int) -> Tensor:
-    """Return the mean cross-entropy of the answers.
-
-    Args:
-        answer_start: The position of the first token of the answers.
-    """
+    """Return the mean cross-entropy of the answers."""
     logits = model(rows[:, :-1]).logits
     targets = rows[:, 1:].clone()
     targets[:, : answer_start - 1] = IGNORED
@@ -100,11 +90,7 @@ def compute_answer_loss(model: Model, rows: Questions, answer_start: int) -> Ten
 
 @torch.no_grad()
 def continue_rows(model: Model, prompts: Questions, count: int) -> Int[Tensor, "example new"]:
-    """Append the most probable tokens, without a cache: a model without a causal mask changes what it read before.
-
-    Returns:
-        The new tokens, ``[example, count]``.
-    """
+    """Append the most probable tokens, without a cache: a model without a causal mask changes what it read before."""
     rows = prompts
     for _ in range(count):
         rows = torch.cat([rows, model(rows).logits[:, -1].argmax(-1, keepdim=True)], 1)
@@ -112,11 +98,7 @@ def continue_rows(model: Model, prompts: Questions, count: int) -> Int[Tensor, "
 
 
 def compute_answer_accuracy(model: Model, examples: Questions, answer_start: int) -> float:
-    """Return the share of questions that the model answers without a mistake, greedily.
-
-    Args:
-        answer_start: The position of the first token of the answers.
-    """
+    """Return the share of questions that the model answers without a mistake, greedily."""
     answers = continue_rows(model, examples[:, :answer_start], examples.shape[1] - answer_start)
     return float((answers == examples[:, answer_start:]).all(1).double().mean())
 

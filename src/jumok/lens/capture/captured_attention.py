@@ -276,6 +276,62 @@ class CapturedAttention:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+@dataclass
+class WeightTable(CapturedAttention):
+    """The weights of one attention that a model returned itself: they can be read, but not edited.
+
+    Attributes:
+        table: The weights ``[batch, head, query, key]``.
+    """
+
+    table: Tensor = field(default_factory=lambda: torch.zeros(1, 1, 0, 0))
+
+    @property
+    def heads(self) -> int:
+        return self.table.shape[1]
+
+    @property
+    def batch(self) -> int:
+        return self.table.shape[0]
+
+    @property
+    def queries(self) -> int:
+        return self.table.shape[2]
+
+    @property
+    def keys(self) -> int:
+        return self.table.shape[3]
+
+    @property
+    def query_positions(self) -> list[int]:
+        return list(range(self.queries))
+
+    @property
+    def key_positions(self) -> list[int]:
+        return list(range(self.keys))
+
+    @property
+    def device(self) -> torch.device:
+        return self.table.device
+
+    @property
+    def bytes(self) -> int:
+        return self.table.untyped_storage().nbytes()
+
+    def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
+        return self.table[row, head, queries, keys].float()
+
+    @property
+    def needs_full_rows(self) -> bool:
+        return False
+
+    def bound_keys(self, queries: slice) -> tuple[int, int]:
+        return 0, self.keys
+
+    def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
+        return self.table[row, head, queries, keys] > 0
+
+
 def list_positions(positions: Positions) -> list[int]:
     """Return positions as a list; for positions ``[batch, length]``, those of the first batch row.
 

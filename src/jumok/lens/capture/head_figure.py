@@ -8,34 +8,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
+import numpy
 
 from jumok.draw import AXIS_NAMES, AxisNames, LayerMaps, save_head_grid, save_heat_map, save_model_grid
 from jumok.draw.heat_map import GRID_CELLS, MAP_CELLS, MODEL_CELLS
 from jumok.draw.panel import join_captions
-from jumok.draw.pooling import describe_pooling, label_parts, split_axis
+from jumok.draw.pooling import PooledMap, describe_pooling, label_parts, split_axis
 from jumok.lens.sites import Sites, normalise_index
 
 if TYPE_CHECKING:
     from .model_capture import Capture
-
-
-class PooledMap(NamedTuple):
-    """A head's map, pooled if it is larger than an image can show.
-
-    Attributes:
-        weights: Weights ``[row, column]``; of a pooled map, the maximum of each region.
-        caption: What a cell stands for; empty if nothing was pooled.
-    """
-
-    weights: Float[Tensor, "row column"]
-    queries: list[str]
-    keys: list[str]
-    caption: str
 
 
 def pool_head(
@@ -55,12 +39,12 @@ def pool_head(
         first_apart: Whether the first key keeps a column of its own.
     """
     if max(len(queries), len(keys)) <= limit:
-        return PooledMap(capture.weights(site, head, batch).float().cpu(), queries, keys, "")
+        return PooledMap(capture.weights(site, head, batch).float().cpu().numpy(), queries, keys, "")
     rows, columns = split_axis(len(queries), limit), split_axis(len(keys), limit, first_apart=first_apart)
     largest = capture.overview(site, head, limit, batch, first_apart=first_apart).largest
     caption = describe_pooling(len(queries), rows, len(keys), columns)
     key_labels = label_parts(keys, columns, first_apart=first_apart)
-    return PooledMap(largest.cpu(), label_parts(queries, rows), key_labels, caption)
+    return PooledMap(largest.numpy(), label_parts(queries, rows), key_labels, caption)
 
 
 class HeadFigure:
@@ -146,7 +130,7 @@ def save_heads(
         layers, captions = [], []
         for site, indices in heads.items():
             maps = [read_map(site, head, MODEL_CELLS) for head in indices]
-            weights = torch.stack([head_map.weights for head_map in maps])
+            weights = numpy.stack([head_map.weights for head_map in maps])
             layers.append(LayerMaps(_name_layer(sites, site), weights, maps[0].queries, maps[0].keys, indices))
             captions.append(maps[0].caption)
         pooled = next(filter(None, captions), "")
@@ -174,7 +158,7 @@ def save_heads(
         )
     return save_head_grid(
         path,
-        torch.stack([head_map.weights for head_map in maps]),
+        numpy.stack([head_map.weights for head_map in maps]),
         first.queries,
         first.keys,
         title=site,

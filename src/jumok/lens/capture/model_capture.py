@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.errors import ArgumentError
+from jumok.draw.pooling import pool_cells, split_axis
+from jumok.errors import ArgumentError, Progress
 from jumok.lens.sites import SOURCE, TARGET, Sites, normalise_index
+from jumok.threads import use_threads
 
-from .axis_labels import Labels, label_positions, split_labels
-from .captured_attention import CapturedAttention
-from .overview import MAX_WEIGHTS, Overview, Progress, pool_weights
-from .weight_table import WeightTable
+from .captured_attention import CapturedAttention, WeightTable
 
 if TYPE_CHECKING:
-    from jumok.lens.reuse import ReusableRun
+    from jumok.lens.restart import ReusableRun
 
     from .head_figure import HeadFigure
+
+#: the labels of one sequence, or those of the source and of the target
+Labels = Sequence[str] | tuple[Sequence[str] | None, Sequence[str] | None] | None
+MAX_CACHED_WEIGHTS = 2**22  # of a complete map that is kept
+
+
+class Overview(NamedTuple):
+    """A head's map of weights, pooled to fewer cells.
+
+    Attributes:
+        largest: The largest weight of each cell ``[row, column]``.
+        mean: The mean weight of each cell ``[row, column]``.
+    """
+
+    largest: Tensor
+    mean: Tensor
 
 
 class AttendedKey(NamedTuple):
@@ -211,7 +228,7 @@ class Capture:
         rows = range(*queries.indices(attention.queries))
         columns = range(*keys.indices(attention.keys))
         is_complete = rows == range(attention.queries) and columns == range(attention.keys)
-        if is_complete and tile.numel() <= MAX_WEIGHTS:
+        if is_complete and tile.numel() <= MAX_CACHED_WEIGHTS:
             self._cached_map = cache_key, tile
         return tile
 
@@ -239,7 +256,25 @@ class Capture:
             progress: Called with the finished and the total number of rows; an exception that it raises stops the
                 computation.
         """
-        return pool_weights(self, layer, head, size, batch, first_apart, rows_per_cell=rows_per_cell, progress=progress)
+        smallest = 2 if first_apart else 1
+        if size < smallest:
+            raise ArgumentError(f"size must be at least {smallest}, not {size}")
+        if rows_per_cell is not None and rows_per_cell < 1:
+            raise ArgumentError(f"rows_per_cell must be at least 1, not {rows_per_cell}")
+        attention = self.attention(layer)
+        # one thread: these small products gain nothing from a second one, and beside a busy program they lose a lot
+        with use_threads(1) if attention.device.type == "cpu" else nullcontext():
+            largest, mean = pool_cells(
+                lambda queries, keys: self.tile(layer, head, queries, keys, batch).float().cpu().numpy(),
+                [*split_axis(attention.queries, size), attention.queries],
+                [*split_axis(attention.keys, size, first_apart=first_apart), attention.keys],
+                bound_keys=attention.bound_keys,
+                complete_rows=attention.needs_full_rows,
+                rows_per_cell=rows_per_cell,
+                with_mean=True,
+                progress=progress,
+            )
+        return Overview(torch.from_numpy(largest), torch.from_numpy(mean))
 
     def top(self, query: int, k: int = 3, layer: int | str | None = None, batch: int = 0) -> list[AttendedKey]:
         """Find the keys that a query attends to most.
@@ -302,3 +337,58 @@ class Capture:
         from .head_figure import HeadFigure
 
         return HeadFigure(self, layer, head, batch, scale=scale, skip_first=skip_first)
+
+
+def split_labels(
+    labels: Labels, attentions: Mapping[str, CapturedAttention], sites: Sites
+) -> tuple[list[str] | None, list[str] | None]:
+    """Return the labels of the source and those of the target.
+
+    Args:
+        labels: One list, which labels the (source) sequence; or a pair of lists, for the source and the target.
+    """
+    source, target = _split_pair(labels)
+    if target is not None and not sites.has_target:
+        raise ArgumentError("this model reads one sequence; give labels as one list, not as a pair")
+    for side, side_labels in ((SOURCE, source), (TARGET, target)):
+        counts = _count_positions(side, attentions, sites)
+        if side_labels is not None and counts and len(side_labels) not in counts:
+            sequence = f" of the {side}" if sites.has_target else ""
+            raise ArgumentError(
+                f"there are {len(side_labels)} labels for {min(counts)} positions{sequence}; give one per position"
+            )
+    return (None if source is None else list(source)), (None if target is None else list(target))
+
+
+def label_positions(labels: Sequence[str] | None, positions: list[int]) -> list[str]:
+    """Return the label of each position; its number if there is not a label for every position."""
+    if labels is None or max(positions, default=0) >= len(labels):
+        return [str(position) for position in positions]
+    return [labels[position] for position in positions]
+
+
+def _split_pair(labels: Labels) -> tuple[Sequence[str] | None, Sequence[str] | None]:
+    """Return a pair of lists as it is, and one list as the labels of the source; ("a", "b") is one list."""
+    if isinstance(labels, tuple) and len(labels) == 2 and not any(isinstance(part, str) for part in labels):
+        return labels[0], labels[1]
+    return cast(Sequence[str] | None, labels), None
+
+
+def _count_positions(side: str, attentions: Mapping[str, CapturedAttention], sites: Sites) -> set[int]:
+    """Return how many positions the attentions have on one side; the windows of an image have fewer."""
+    counts = set()
+    for site, attention in attentions.items():
+        sides = sites.get_sides(site)
+        counts |= {attention.queries} if sides.queries == side else set()
+        counts |= {attention.keys} if sides.keys == side else set()
+    return counts
+
+
+def check_labels_are_unambiguous(sites: Sites) -> None:
+    """Raise an ArgumentError if the parts of a model read separate inputs, as CLIP's two encoders do."""
+    parts = list(dict.fromkeys(name.split(".")[0] for name in sites.names))
+    if not sites.has_target and len(sites.stacks) > 1 and len(parts) > 1:
+        raise ArgumentError(
+            f"{' and '.join(parts[:4])} read separate inputs, so one list of labels could belong to any of them; "
+            "omit labels"
+        )

@@ -1,19 +1,32 @@
-"""A tap listener that records what ``attend()`` computes at every site."""
+"""Tap listeners that record what ``attend()`` computes at every site."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from jumok.attention.grid import count_positions
+from jumok.errors import ArgumentError
 from jumok.tap import Listener
 
 from .captured_attention import CapturedAttention, CapturedCall
 
 #: the last word of the sites at which ``attend()`` passes its values, in this order
 RECORDED = ("query", "key", "mask", "bias", "score", "positions", "logsumexp")
+#: further values that a recorder keeps on request, by the last word of their sites
+KEEP_OPTIONS = ("output", "value", "block_output", "feedforward_output", "input")
+
+
+def check_keep(keep: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one or several of ``KEEP_OPTIONS`` as a tuple, or raise an ArgumentError for an unknown one."""
+    words = (keep,) if isinstance(keep, str) else tuple(keep)
+    unknown = next((word for word in words if word not in KEEP_OPTIONS), None)
+    if unknown is not None:
+        raise ArgumentError(f"unknown keep {unknown!r}; choose from {', '.join(KEEP_OPTIONS)}")
+    return words
 
 
 class Recorder(Listener):
@@ -27,12 +40,6 @@ class Recorder(Listener):
     only_reads = True
 
     def __init__(self, keep: tuple[str, ...] = ()) -> None:
-        """Create a recorder.
-
-        Args:
-            keep: Further values to record, by the last word of their sites: "output", "value", "block_output",
-                "feedforward_output", "input".
-        """
         self.keep = frozenset(keep)
         self.attentions: dict[str, CapturedAttention] = {}
         self.activations: dict[str, Tensor] = {}
@@ -76,3 +83,26 @@ class Recorder(Listener):
 def _copy_if_view(tensor: Tensor) -> Tensor:
     """Copy queries and keys that are views of a larger tensor, which would otherwise stay in memory with the values."""
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
+
+
+class StepRecorder(Recorder):
+    """A recorder of a generation, whose calls share their keys, so that its memory grows linearly with the text."""
+
+    def __call__(self, site: str, value: Any) -> Any:
+        attention_site, _, word = site.rpartition(".")
+        super().__call__(site, value)
+        if word == "positions":  # they complete a call
+            _share_keys(self.attentions[attention_site])
+        return value
+
+
+def _share_keys(attention: CapturedAttention) -> None:
+    """Replace the keys of the last call but one by a part of those of the last call, where they are equal."""
+    if len(attention.calls) < 2:
+        return
+    earlier, last = attention.calls[-2:]
+    start = last.key[:, :, : earlier.keys]
+    if torch.equal(start, earlier.key):
+        for call in attention.calls[:-1]:
+            if call.key.data_ptr() == earlier.key.data_ptr():
+                call.key = last.key[:, :, : call.keys]

@@ -36,8 +36,7 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
 
-from .head_statistics import HeadStatistics
-from .key_patterns import KeyPatterns
+from .head_statistics import HeadStatistics, KeyPatterns
 
 MARGIN = "_margin"  # ends the name of a score that is compared with control pairs
 

@@ -10,20 +10,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.data.tokenizers.token_labels import group_words
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, Progress
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.lens import Lens
 from jumok.models import Model
 
-from .annotated_sentences import ENGLISH_SENTENCES, KOREAN_SENTENCES, AnnotatedSentence
 from .head_kinds import HeadKind, classify_heads, sample_repeated_tokens
 from .head_statistics import subtract_uniform
-from .sentence_margins import SentenceMargin, WordPairs
+from .sentence_margins import ENGLISH_SENTENCES, KOREAN_SENTENCES, AnnotatedSentence, SentenceMargin, WordPairs
 
 REPEATED_LENGTH = 50  # random tokens, which are then repeated once
 
 TokenizeWords = Callable[[str], tuple[list[int], list[range]]]  # a text's token ids, and the tokens of each word
-Progress = Callable[[int, int], None]  # finished steps, total
 Head = tuple[str, int]  # site, head
 
 

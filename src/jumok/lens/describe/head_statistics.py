@@ -1,23 +1,87 @@
-"""Collect the statistics of one head's weights that its kind is derived from, tile by tile."""
+"""Collect the statistics of one head's weights that its kind is derived from, a few rows at a time."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
 
-from .key_patterns import KeyPatterns
-
+LOCAL_DISTANCE = 3
 MAX_WEIGHTS = 2**22  # weights in memory at once
 
+RowPatterns = dict[str, Bool[Tensor, "row key"]]
 
-class Tile(NamedTuple):
+
+class KeyPatterns:
+    """The keys that belong to each kind of head, as tables ``[row, key]``.
+
+    Attributes:
+        vectors: A normalised vector for each token, or None.
+    """
+
+    def __init__(
+        self,
+        tokens: Int[Tensor, " token"],
+        separators: list[int],
+        arcs: list[tuple[int, int]],
+        vectors: Float[Tensor, "vector width"] | None,
+    ) -> None:
+        """Check the annotations of a text."""
+        count = len(tokens)
+        positions = [*separators, *(end for arc in arcs for end in arc)]
+        missing = next((position for position in positions if not 0 <= position < count), None)
+        if missing is not None:
+            raise ArgumentError(f"position {missing} does not exist; there are {count} tokens, counted from 0")
+        if vectors is not None and len(vectors) != count:
+            raise ArgumentError(f"there are {count} tokens and {len(vectors)} vectors; give one vector per token")
+        self.tokens = tokens
+        self.vectors = None if vectors is None else torch.nn.functional.normalize(vectors, dim=-1)
+        self._separators = separators
+        self._arcs = arcs
+        self._all_rows: RowPatterns | None = None
+
+    def get_rows(self, rows: Int[Tensor, " row"]) -> RowPatterns:
+        """Return the tables of some rows by kind. Tables of all rows are computed once and reused for every head."""
+        if len(rows) < len(self.tokens):
+            return self._build(rows)
+        if self._all_rows is None:
+            self._all_rows = self._build(rows)
+        return self._all_rows
+
+    def _build(self, rows: Tensor) -> RowPatterns:
+        columns = torch.arange(len(self.tokens))
+        distance = rows[:, None] - columns  # distance from each key to the query; negative for later keys
+        is_same = self.tokens[rows][:, None] == self.tokens
+        follows_same = torch.zeros_like(is_same)
+        follows_same[:, 1:] = is_same[:, :-1] & (distance[:, :-1] > 0)
+        patterns = {
+            "previous": distance == 1,
+            "own": distance == 0,
+            "first": (columns == 0) & (rows[:, None] > 0),
+            "local": distance.abs() <= LOCAL_DISTANCE,
+            "duplicate": is_same & (distance > 0),
+            "induction": follows_same & (distance >= 0),
+        }
+        if self._separators:
+            patterns["separator"] = torch.isin(columns, torch.tensor(self._separators)).expand_as(is_same)
+        if self._arcs:
+            ends = torch.zeros(len(self.tokens), len(self.tokens), dtype=torch.bool)
+            for dependent, governor in self._arcs:
+                ends[dependent, governor] = ends[governor, dependent] = True
+            patterns["syntactic"] = ends[rows]
+        return patterns
+
+
+class MapRows(NamedTuple):
     """Some rows of a head's map.
 
     Attributes:
@@ -28,42 +92,6 @@ class Tile(NamedTuple):
     rows: Tensor
     weights: Tensor
     allowed: Tensor
-
-
-class TileReader:
-    """Iterates over a head's map in tiles; a map that fits into one tile is computed once."""
-
-    def __init__(
-        self, capture: Capture, site: str, head: int, count: int, batch: int, *, skip_first: bool = False
-    ) -> None:
-        """Choose the tiles.
-
-        Args:
-            skip_first: Whether to leave out the first key and normalise the rows again.
-        """
-        self._skip_first = skip_first
-        self._capture, self._site, self._head, self._batch = capture, site, head, batch
-        step = max(1, MAX_WEIGHTS // count)
-        self._slices = [slice(begin, min(begin + step, count)) for begin in range(0, count, step)]
-        self._only_tile: Tile | None = None
-
-    def __iter__(self) -> Iterator[Tile]:
-        for rows in self._slices:
-            if self._only_tile is not None:
-                yield self._only_tile
-                continue
-            tile = self._compute(rows)
-            if len(self._slices) == 1:
-                self._only_tile = tile
-            yield tile
-
-    def _compute(self, rows: slice) -> Tile:
-        weights = self._capture.tile(self._site, self._head, rows, slice(None), self._batch).float().cpu()
-        allowed = self._capture.attentions[self._site].evaluate_mask(self._batch, self._head, rows, slice(None)).cpu()
-        if self._skip_first:
-            weights = drop_first_key(weights)
-            allowed = allowed & (torch.arange(allowed.shape[1]) > 0)
-        return Tile(torch.arange(rows.start, rows.stop), weights, allowed)
 
 
 @dataclass(frozen=True)
@@ -92,12 +120,24 @@ class HeadStatistics:
             skip_first: Whether to leave out the first key and normalise the rows again.
         """
         count = len(patterns.tokens)
-        tiles = TileReader(capture, site, head, count, batch, skip_first=skip_first)
+        step = max(1, MAX_WEIGHTS // count)
+
+        @lru_cache(maxsize=1)  # a map that is read at once is computed once
+        def read_rows(begin: int) -> MapRows:
+            rows = slice(begin, min(begin + step, count))
+            weights = capture.tile(site, head, rows, slice(None), batch).float().cpu()
+            allowed = capture.attentions[site].evaluate_mask(batch, head, rows, slice(None)).cpu()
+            if skip_first:
+                weights = drop_first_key(weights)
+                allowed = allowed & (torch.arange(allowed.shape[1]) > 0)
+            return MapRows(torch.arange(rows.start, rows.stop), weights, allowed)
+
         pattern_sums = _PatternSums(patterns)
         entropy = _EntropySums()
         profile = _DistanceProfile(count)
         moments = _Moments()
-        for tile in tiles:
+        for begin in range(0, count, step):
+            tile = read_rows(begin)
             pattern_sums.add(tile)
             entropy.add(tile)
             profile.add(tile)
@@ -106,7 +146,7 @@ class HeadStatistics:
 
         scores = pattern_sums.compute_scores()
         scores["uniform"] = entropy.compute_uniformity()
-        scores["positional"] = _score_positional(tiles, profile.compute_means())
+        scores["positional"] = _score_positional(map(read_rows, range(0, count, step)), profile.compute_means())
         if patterns.vectors is not None:
             scores["semantic"] = moments.compute_correlation()
         return HeadStatistics(
@@ -124,6 +164,27 @@ def drop_first_key(weights: Tensor) -> Tensor:
     weights[..., 0] = 0
     sums = weights.sum(-1, keepdim=True)
     return torch.where(sums > 0, weights / sums.clamp_min(1e-30), 0.0)
+
+
+def merge_into_words(
+    weights: Float[Tensor, "query key"], queries: Sequence[range] | None, keys: Sequence[range] | None
+) -> Float[Tensor, "query_word key_word"]:
+    """Merge tokens into words: sum the weights over a word's keys, average them over its queries.
+
+    Rows still sum to 1 if every key belongs to a word. The weights on other keys, such as special tokens, are left out.
+
+    Args:
+        queries: The tokens of each word on the query axis; None leaves the axis unchanged.
+        keys: The tokens of each word on the key axis; None leaves the axis unchanged.
+
+    >>> merge_into_words(torch.tensor([[0.2, 0.8], [0.4, 0.6]]), [range(0, 2)], [range(0, 1), range(1, 2)])
+    tensor([[0.3000, 0.7000]])
+    """
+    if keys is not None:
+        weights = torch.stack([weights[:, word.start : word.stop].sum(1) for word in keys], 1)
+    if queries is not None:
+        weights = torch.stack([weights[word.start : word.stop].mean(0) for word in queries])
+    return weights
 
 
 def subtract_uniform(weight: Tensor, cells: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,7 +213,7 @@ class _PatternSums:
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._row_counts: defaultdict[str, int] = defaultdict(int)
 
-    def add(self, tile: Tile) -> None:
+    def add(self, tile: MapRows) -> None:
         for name, cells in self.patterns.get_rows(tile.rows).items():
             weight = (tile.weights * cells).sum(-1)
             has_keys = (cells & tile.allowed).any(-1)
@@ -178,7 +239,7 @@ class _EntropySums:
         self._ratio_sum = 0.0
         self._row_count = 0
 
-    def add(self, tile: Tile) -> None:
+    def add(self, tile: MapRows) -> None:
         entropy = torch.special.entr(tile.weights).sum(-1)
         key_counts = tile.allowed.sum(-1)
         has_choice = key_counts > 1
@@ -200,7 +261,7 @@ class _DistanceProfile:
         self._weight_sums = torch.zeros(2 * count - 1)
         self._cell_counts = torch.zeros(2 * count - 1)
 
-    def add(self, tile: Tile) -> None:
+    def add(self, tile: MapRows) -> None:
         distances = _compute_distances(tile)
         self.distance_sum += float((tile.weights * distances.abs()).sum())
         indices = (distances + self._count - 1).flatten()
@@ -218,7 +279,7 @@ class _Moments:
     def __init__(self) -> None:
         self._sums = torch.zeros(6, dtype=torch.float64)
 
-    def add(self, tile: Tile, similarities: Tensor) -> None:
+    def add(self, tile: MapRows, similarities: Tensor) -> None:
         # a token is most similar to itself: with its own cell, every head that attends to itself would be semantic
         cells = tile.allowed & (_compute_distances(tile) != 0)
         x, y = tile.weights[cells].double(), similarities[cells].double()
@@ -231,12 +292,12 @@ class _Moments:
         return None if variances <= 0 else float((n * xy - x * y) / variances**0.5)
 
 
-def _compute_distances(tile: Tile) -> Tensor:
+def _compute_distances(tile: MapRows) -> Tensor:
     """Return the distance from each key to its query, ``[row, key]``; negative for later keys."""
     return tile.rows[:, None] - torch.arange(tile.weights.shape[1])
 
 
-def _score_positional(tiles: TileReader, profile: Tensor) -> float | None:
+def _score_positional(tiles: Iterable[MapRows], profile: Tensor) -> float | None:
     """Compute how well the mean profile over distances predicts the rows."""
     count = (len(profile) + 1) // 2
     similarity_sum, row_count = 0.0, 0

@@ -15,23 +15,58 @@ The second leaves out repeated words too, which duplicate-token heads attend to.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .annotated_sentences import AnnotatedSentence
-from .head_statistics import drop_first_key
-from .word_weights import merge_into_words
+from .head_statistics import drop_first_key, merge_into_words
 
 MIN_ARCS = 8  # a relation with fewer pairs is not scored by itself
 MIN_CONTROLS = 3  # pairs at a distance with fewer controls are left out
 MIN_SIMILARITIES = 50  # the correlation of fewer pairs is mostly chance
 
 Head = tuple[str, int]  # site, head
+
+
+class AnnotatedSentence(NamedTuple):
+    """A sentence with the governor of each word.
+
+    Attributes:
+        governors: The index of each word's governor; -1 for the root.
+        relations: The relation of each word to its governor, as in Universal Dependencies ("nsubj", "det", ...).
+    """
+
+    words: tuple[str, ...]
+    governors: tuple[int, ...]
+    relations: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The sentence."""
+        return " ".join(self.words)
+
+    @property
+    def arcs(self) -> list[tuple[int, int]]:
+        """The pairs (dependent, governor), as word indices."""
+        return [(word, governor) for word, governor in enumerate(self.governors) if governor >= 0]
+
+
+def parse_annotation(annotation: str) -> AnnotatedSentence:
+    """Parse a sentence such as ``"the>1:det cat>2:nsubj slept>-1:root"``: word, governor and relation."""
+    pairs = [word.rpartition(">") for word in annotation.split()]
+    governors, relations = zip(*(label.split(":") for _, _, label in pairs), strict=True)
+    return AnnotatedSentence(tuple(word for word, _, _ in pairs), tuple(map(int, governors)), relations)
+
+
+_SENTENCES = tomllib.loads(Path(__file__).with_name("annotated_sentences.toml").read_text("utf-8"))
+ENGLISH_SENTENCES = tuple(map(parse_annotation, _SENTENCES["english"]))
+KOREAN_SENTENCES = tuple(map(parse_annotation, _SENTENCES["korean"]))
 
 
 class SentenceMargin(NamedTuple):

@@ -5,7 +5,7 @@ Each head's map is computed only once, and both tables are derived from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -13,14 +13,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok import defaults
-from jumok.draw.pooling import pool_patterns
-from jumok.lens.capture.head_figure import PooledMap, pool_head
+from jumok.draw.pooling import PooledMap, pool_patterns
+from jumok.errors import Progress
+from jumok.lens.capture.head_figure import pool_head
 from jumok.lens.capture.model_capture import Capture
 
 from .head_kinds import HeadKind, classify_heads
 from .head_profile import HeadProfiler
+from .head_statistics import merge_into_words
 from .weight_checks import check_weights
-from .word_weights import merge_into_words
 
 Words = list[tuple[str, range]] | None  # the words of an axis with their tokens; None where there are none
 Row = dict[str, Any]  # one row of a table, as for JSON
@@ -79,7 +80,7 @@ def build_table_rows(
     heads: Mapping[str, Sequence[int]] | None = None,
     top: int = defaults.TOP_SOURCES,
     by_words: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> TableRows:
     """Build a row for each head and a row for each token.
 
@@ -140,8 +141,7 @@ def pool_labelled_head(
     """
     if by_words:
         weights, queries, keys = label_weights(capture, labels, site, head, by_words)
-        pooled = pool_patterns(weights[None].double().numpy(), queries, keys, limit, first_apart=first_apart)
-        return PooledMap(torch.from_numpy(pooled.weights[0]), pooled.queries, pooled.keys, pooled.caption)
+        return pool_patterns(weights.double().numpy(), queries, keys, limit, first_apart=first_apart)
     attention, sides = capture.attentions[site], capture.sites.get_sides(site)
     queries = _fit_labels(labels.get_labels(sides.queries), attention.queries)
     keys = _fit_labels(labels.get_labels(sides.keys), attention.keys)

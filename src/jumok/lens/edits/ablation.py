@@ -7,7 +7,7 @@ query may attend to; the others are padding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from jaxtyping import Bool
@@ -17,37 +17,47 @@ from jumok.errors import ArgumentError
 from jumok.lens.capture.captured_attention import CapturedAttention, CapturedCall
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.huggingface.score_tables import FORBIDDEN_GAP
-from jumok.lens.input_checks import count_shared_words
-from jumok.lens.sites import Sites
+from jumok.lens.sites import Sites, count_shared_words
 
-from .edit_types import Ablate
-
+ABLATION_METHODS = ("zero", "mean", "resample")
 ROWS_PER_TABLE = 512  # rows of a mask that are evaluated at once
 
 
 def ablate_output(
-    edit: Ablate,
+    by: str,
+    seed: int,
+    source: Capture | None,
     output: Tensor,
     site: str,
-    heads: list[int] | None,
+    heads: Sequence[int] | None,
     attentions: Mapping[str, CapturedAttention],
-    first_row: int = 0,
+    first_row: int,
 ) -> Tensor:
-    """Return the ablated output.
+    """Return the mean or the sample that replaces an output.
 
     Args:
+        by: "mean" or "resample".
         output: The output of the selected heads ``[batch, head, query, width]``, or of the block or MLP
             ``[batch, query, width]``.
         heads: Which heads ``output`` holds; None for a block or an MLP.
         attentions: The attentions of this forward pass until now, by site.
         first_row: The position of the first row of ``output``; decoding computes a few rows at a time.
     """
-    if edit.by == "zero":
-        return torch.zeros_like(output)
-    if edit.source is None:
-        return _read_visible_positions(edit, output, site, heads, attentions)
-    source = get_activation(edit.source, site, output)
-    return _read_source(edit, output, source if heads is None else source[:, heads], site, first_row)
+    if source is None:
+        return _read_visible_positions(by, seed, output, site, heads, attentions)
+    activation = get_activation(source, site, output)
+    if heads is not None:
+        activation = activation[:, list(heads)]
+    by_position = activation.movedim(-2, 1)  # [text, position, ...]
+    real = _find_real_positions(source, site, activation)
+    if by == "mean":
+        return by_position[real].mean(0).unsqueeze(-2).expand_as(output)
+    candidates = real.nonzero()
+    generator = torch.Generator().manual_seed(seed)
+    # drawn for all earlier rows too, so that decoding draws the same as one forward pass over the whole text
+    draws = torch.randint(len(candidates), (first_row + output.shape[-2], len(output)), generator=generator)[first_row:]
+    texts, positions = candidates[draws.to(candidates.device)].unbind(-1)
+    return by_position[texts, positions].movedim(0, -2)
 
 
 def get_activation(source: Capture | None, site: str, output: Tensor) -> Tensor:
@@ -65,7 +75,12 @@ def get_activation(source: Capture | None, site: str, output: Tensor) -> Tensor:
 
 
 def _read_visible_positions(
-    edit: Ablate, output: Tensor, site: str, heads: list[int] | None, attentions: Mapping[str, CapturedAttention]
+    by: str,
+    seed: int,
+    output: Tensor,
+    site: str,
+    heads: Sequence[int] | None,
+    attentions: Mapping[str, CapturedAttention],
 ) -> Tensor:
     """Return at each position the mean of what it may attend to, or the output at one of the other positions."""
     rows = output.shape[-2]
@@ -76,8 +91,8 @@ def _read_visible_positions(
         problem = "processes one position at a time, but {!r} needs several"
         if rows > 1:
             problem = "has no self-attention that decides which positions {!r} may read"
-        raise ArgumentError(f"{name} {problem.format(edit.by)}; pass source=lens.run(..., keep={word!r})")
-    shares = torch.rand(rows, dtype=torch.float64, generator=torch.Generator().manual_seed(edit.seed))
+        raise ArgumentError(f"{name} {problem.format(by)}; pass source=lens.run(..., keep={word!r})")
+    shares = torch.rand(rows, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     dtype = torch.promote_types(output.dtype, torch.float32)
     by_head = output if heads is not None else output[:, None]
     ablated = torch.empty_like(by_head)
@@ -86,7 +101,7 @@ def _read_visible_positions(
             outputs = by_head[text, index]
             for start, visible in _iterate_visible(call, text, 0 if heads is None else heads[index]):
                 part = slice(start, start + len(visible))
-                if edit.by == "mean":
+                if by == "mean":
                     weights = visible.to(dtype) / visible.sum(-1, keepdim=True).clamp_min(1)
                     ablated[text, index, part] = (weights @ outputs.to(dtype)).to(output.dtype)
                 else:
@@ -102,21 +117,6 @@ def _choose_others(visible: Bool[Tensor, "query key"], start: int, shares: Tenso
     ordinals = (shares.to(counts.device) * counts).long()
     chosen = (candidates.cumsum(-1) > ordinals[:, None]).int().argmax(-1)
     return torch.where(counts == 0, indices, chosen)
-
-
-def _read_source(edit: Ablate, output: Tensor, source: Tensor, site: str, first_row: int) -> Tensor:
-    """Return the mean of the real positions of a source, or one of them for each row."""
-    assert edit.source is not None
-    real = _find_real_positions(edit.source, site, source)
-    by_position = source.movedim(-2, 1)  # [text, position, ...]
-    if edit.by == "mean":
-        return by_position[real].mean(0).unsqueeze(-2).expand_as(output)
-    candidates = real.nonzero()
-    generator = torch.Generator().manual_seed(edit.seed)
-    # drawn for all earlier rows too, so that decoding draws the same as one forward pass over the whole text
-    draws = torch.randint(len(candidates), (first_row + output.shape[-2], len(output)), generator=generator)[first_row:]
-    texts, positions = candidates[draws.to(candidates.device)].unbind(-1)
-    return by_position[texts, positions].movedim(0, -2)
 
 
 def _find_real_positions(capture: Capture, site: str, source: Tensor) -> Bool[Tensor, "text position"]:

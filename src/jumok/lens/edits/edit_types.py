@@ -1,191 +1,27 @@
-"""The five edits: frozen values that describe a change to a forward pass.
+"""The five edits. A new edit is one class here.
 
-Equal edits give equal captures, and edits convert to JSON and back. In every edit, ``layer`` is a number where the
-model has a single stack of attentions, else a site name ("decoder.3.cross"); None means all layers. Heads, queries,
-keys and positions are one index or several; None means all of them. Negative layers and heads count from the end.
+It says everything about itself: its fields and their checks (``check_field``), the taps that it changes (``tap_word``
+or ``find_taps``), and the change (``apply``).
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from reprlib import repr as abbreviate  # limits depth and length
-from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
 
 from jumok.attention import mask as masks
 from jumok.attention.mask import Mask
+from jumok.attention.score import Score
 from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
+from jumok.lens.sites import Sites, find_block, find_mlp, find_sites_of_block
 
-Layer = int | str | None
-Indices = int | Iterable[int] | None  # stored as an index or a sorted tuple
-#: the parts of a layer, and what ``keep`` records of each
-KEPT_WORDS = {"attention": "output", "mlp": "feedforward_output", "residual": "input"}
-PARTS = tuple(KEPT_WORDS)
-ABLATION_METHODS = ("zero", "mean", "resample")
-INDEX_FIELDS = ("head", "query", "key", "batch", "positions")
-MAX_INDEX = 2**31
-
-
-def normalise_indices(indices: object, name: str) -> Indices:
-    """Return indices in a form that can be compared: an index, a sorted tuple, or None.
-
-    Args:
-        indices: An index, several indices, or None for all.
-        name: The name of the argument, for error messages.
-    """
-    if indices is None:
-        return None
-    if isinstance(indices, Iterable) and not isinstance(indices, str | Mapping):
-        numbers = tuple(sorted({_read_index(index, name) for index in indices}))
-        if not numbers:
-            raise ArgumentError(f"{name} is empty; omit it to mean all")
-        return numbers
-    return _read_index(indices, name)
-
-
-def _read_index(index: object, name: str) -> int:
-    """Return an index as an integer; a fraction would silently become another index."""
-    if isinstance(index, bool) or not hasattr(index, "__index__"):
-        raise ArgumentError(f"{name} must be an integer, several integers, or None for all; not {abbreviate(index)}")
-    number = operator.index(index)
-    if name == "head" and -MAX_INDEX <= number < 0:  # counted from the end; the number of heads is known at the site
-        return number
-    if not 0 <= number < MAX_INDEX:
-        raise ArgumentError(f"{name} is counted from 0, so it cannot be {str(number)[:40]}")
-    return number
-
-
-def as_tuple(indices: Indices) -> tuple[int, ...] | None:
-    """Return indices as a tuple; None stays None.
-
-    Args:
-        indices: An index, several indices, or None for all.
-    """
-    if indices is None:
-        return None
-    return (indices,) if isinstance(indices, int) else tuple(indices)
-
-
-@dataclass(frozen=True)
-class Edit:
-    """Base class of the edits.
-
-    Attributes:
-        layer: The layer to edit; None means all layers.
-        kinds: The edit classes by name.
-    """
-
-    kinds: ClassVar[dict[str, type[Edit]]] = {}
-    layer: Layer = None
-
-    def __init_subclass__(cls) -> None:
-        Edit.kinds[cls.__name__] = cls
-
-    def __post_init__(self) -> None:
-        """Check all fields, and sort the indices, so that equal edits compare equal."""
-        for name, content in list(vars(self).items()):
-            if name in INDEX_FIELDS:  # not checked before: an iterator can be read only once
-                object.__setattr__(self, name, normalise_indices(content, name))
-            else:
-                check_field(name, content)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the edit as a dictionary for JSON; a source capture is written as its name."""
-        return {"edit": type(self).__name__, **{name: _convert_to_json(field) for name, field in vars(self).items()}}
-
-    @staticmethod
-    def from_json(fields_by_name: object, captures: Mapping[str, Capture] | None = None) -> Edit:
-        """Create an edit from its JSON dictionary.
-
-        Args:
-            fields_by_name: What ``to_json`` returned: a dictionary, possibly from an untrusted file.
-            captures: By name, the captures that a ``Patch`` or ``Ablate`` may use as its source.
-
-        Raises:
-            ArgumentError: If the kind, a field or the source is unknown, or a field has the wrong type.
-        """
-        if not isinstance(fields_by_name, Mapping):
-            raise ArgumentError(
-                f"an edit in JSON is an object with the field edit, not a {type(fields_by_name).__name__}"
-            )
-        arguments = dict(fields_by_name)
-        name = arguments.pop("edit", None)
-        kind = Edit.kinds.get(name) if isinstance(name, str) else None
-        if kind is None:
-            raise ArgumentError(f"unknown edit {abbreviate(name)}; choose one of {', '.join(Edit.kinds)}")
-        names = {field.name for field in fields(kind)}
-        unknown = next((name for name in arguments if name not in names), None)
-        if unknown is not None:
-            raise ArgumentError(
-                f"{kind.__name__} has no field {abbreviate(unknown)}; it has {', '.join(sorted(names))}"
-            )
-        source = arguments.get("source")
-        if isinstance(source, str):
-            if not captures or source not in captures:
-                raise ArgumentError(
-                    f"this edit needs the capture {source[:80]!r}; pass it in captures={{{source[:80]!r}: ...}}"
-                )
-            arguments["source"] = captures[source]
-        if isinstance(arguments.get("mask"), str):
-            arguments["mask"] = masks.parse(arguments["mask"])
-        for name, content in arguments.items():
-            check_field(name, content)
-        return kind(**arguments)
-
-
-def check_field(name: str, content: object) -> None:
-    """Raise an ArgumentError if a field of an edit has a wrong type.
-
-    Args:
-        name: The field, such as "layer".
-        content: Its content; it may come from a JSON file.
-    """
-    is_integer = hasattr(content, "__index__") and not isinstance(content, bool)
-    if name in INDEX_FIELDS:
-        normalise_indices(content, name)
-    elif name == "layer":
-        if content is not None and not isinstance(content, str) and not is_integer:
-            raise ArgumentError(
-                f"layer must be an integer, the name of a site, or None for all; not {abbreviate(content)}"
-            )
-    elif name == "seed":
-        if not is_integer or not 0 <= operator.index(content) < 2**63:  # type: ignore[arg-type]
-            raise ArgumentError(f"seed must be an integer from 0 to 2**63 - 1, not {abbreviate(content)}")
-    elif name == "temperature":
-        is_number = isinstance(content, int | float) and not isinstance(content, bool)
-        if not is_number or not 0 < content < 1e30:  # type: ignore[operator]
-            raise ArgumentError(f"temperature must be a finite number above 0, not {abbreviate(content)}")
-    elif name in ("part", "by"):
-        options = PARTS if name == "part" else ABLATION_METHODS
-        if content not in options:
-            raise ArgumentError(f"{name} must be one of {', '.join(options)}, not {abbreviate(content)}")
-    elif name == "mask":
-        if content is not None and not isinstance(content, Mask):
-            raise ArgumentError(
-                f"mask must be a mask of jumok.attention.mask, not a {type(content).__name__}; wrap a table of "
-                "booleans in mask.given(table)"
-            )
-    elif name == "source" and content is not None and not isinstance(content, Capture):
-        raise ArgumentError(f"source must be a capture, or its name in JSON, not {abbreviate(content)}")
-
-
-def _check_part_has_heads(part: str, head: Indices) -> None:
-    """Raise an ArgumentError for the head of a part that has none."""
-    if head is not None and part == "mlp":
-        raise ArgumentError("an MLP has no heads; omit head")
-    if head is not None and part == "residual":
-        raise ArgumentError("a residual stream has no heads; omit head")
-
-
-def _convert_to_json(field: Any) -> Any:
-    """Convert the value of a field: tuples to lists, masks to expressions, captures to their names."""
-    if isinstance(field, tuple):
-        return list(field)
-    if isinstance(field, Mask):
-        return repr(field)  # an expression that can be parsed; str(mask) is a drawing
-    return field.name if isinstance(field, Capture) else field
+from .ablation import ABLATION_METHODS, ablate_output, get_activation
+from .edit_base import KEPT_WORDS, Edit, Indices, Layer, TapCall, as_tuple, check_option, is_integer_like
 
 
 @dataclass(frozen=True)
@@ -205,7 +41,6 @@ class Ablate(Edit):
             chooses among the others, not itself.
     """
 
-    head: Indices = None
     part: str = "attention"
     by: str = "zero"
     seed: int = 0
@@ -218,6 +53,40 @@ class Ablate(Edit):
                 'Ablate changes "attention" or "mlp"; the residual stream can only be replaced, by Patch'
             )
         _check_part_has_heads(self.part, self.head)
+
+    @classmethod
+    def check_field(cls, name: str, content: object) -> None:
+        if name == "by":
+            check_option(name, content, ABLATION_METHODS)
+        elif name == "seed" and not (is_integer_like(content) and 0 <= operator.index(content) < 2**63):
+            raise ArgumentError(f"seed must be an integer from 0 to 2**63 - 1, not {abbreviate(content)}")
+        super().check_field(name, content)
+
+    def find_taps(self, sites: Sites, model: nn.Module) -> list[str]:
+        if self.part == "attention" and self.head is None:
+            return [f"{site}.block_output" for site in sites.find_all(self.layer)]
+        return find_part_taps(self.part, self.layer, sites, model)
+
+    @property
+    def needs_masks(self) -> bool:
+        return self.by != "zero" and self.source is None
+
+    def apply(self, value: Tensor, call: TapCall) -> Tensor:
+        return call.change_heads(value, lambda output: self.replace_output(output, call))
+
+    def replace_output(self, output: Tensor, call: TapCall) -> Tensor:
+        """Return what replaces an output.
+
+        Args:
+            output: The output of the edited heads, ``[batch, head, query, width]``, or of a block or MLP,
+                ``[batch, query, width]``.
+            call: The call of the tap.
+        """
+        if self.by == "zero":
+            return torch.zeros_like(output)
+        return ablate_output(
+            self.by, self.seed, self.source, output, call.tap, call.heads, call.attentions, call.first_row
+        )
 
 
 @dataclass(frozen=True)
@@ -233,15 +102,32 @@ class KnockOut(Edit):
         batch: The batch rows; None means all.
     """
 
-    head: Indices = None
+    tap_word = "mask"
     query: Indices = None
     key: Indices = None
     batch: Indices = None
 
+    def apply(self, value: Mask | None, call: TapCall) -> Mask:
+        other_edges = ~masks.edge(self.query, self.key, call.heads, self.batch)
+        return other_edges if value is None else value & other_edges
+
     @property
-    def mask(self) -> Mask:
-        """The mask that allows all other edges; its heads must be counted from 0."""
-        return ~masks.edge(self.query, self.key, self.head, self.batch)
+    def selects_queries(self) -> bool:
+        return self.query is not None
+
+    def check_capture(self, capture: Capture) -> None:
+        for site in capture.sites.find_all(self.layer):
+            attention = capture.attentions[site]
+            for axis, requested, positions in (
+                ("query", self.query, attention.query_positions),
+                ("key", self.key, attention.key_positions),
+            ):
+                missing = set(as_tuple(requested) or ()) - set(positions)
+                if missing:
+                    raise ArgumentError(
+                        f"{site} has no {axis} at {min(missing)}; its positions are {min(positions)} to "
+                        f"{max(positions)}"
+                    )
 
 
 @dataclass(frozen=True)
@@ -258,7 +144,6 @@ class Patch(Edit):
             the residual stream "input").
     """
 
-    head: Indices = None
     positions: Indices = None
     part: str = "attention"
     source: Capture | None = None
@@ -269,6 +154,47 @@ class Patch(Edit):
         if self.source is None:
             word = KEPT_WORDS[self.part]
             raise ArgumentError(f"a Patch needs another capture to read from: source=lens.run(..., keep={word!r})")
+
+    def find_taps(self, sites: Sites, model: nn.Module) -> list[str]:
+        return find_part_taps(self.part, self.layer, sites, model)
+
+    def apply(self, value: Tensor, call: TapCall) -> Tensor:
+        source = get_activation(self.source, call.tap, value)
+        source = source if call.heads is None else source[:, call.heads]
+        return call.change_heads(value, lambda output: self._replace_rows(output, source, call.first_row))
+
+    def _replace_rows(self, output: Tensor, source: Tensor, first_row: int) -> Tensor:
+        """Return the output with the rows of the patched positions taken from ``source``."""
+        rows = range(first_row, first_row + output.shape[-2])
+        requested = as_tuple(self.positions)
+        positions = rows if requested is None else [position for position in requested if position in rows]
+        if positions and max(positions) >= source.shape[-2]:
+            raise ArgumentError(
+                f"the source capture has {source.shape[-2]} positions, counted from 0; {max(positions)} is not one of "
+                "them"
+            )
+        if source.shape[0] not in (1, output.shape[0]):
+            raise ArgumentError(
+                f"the source capture has {source.shape[0]} texts, but this forward pass has {output.shape[0]}; capture "
+                "one text, or as many"
+            )
+        source_rows = torch.tensor(list(positions), dtype=torch.long, device=output.device)
+        target_rows = source_rows - first_row
+        replacement = source.index_select(-2, source_rows).expand_as(output.index_select(-2, target_rows))
+        return output.index_copy(-2, target_rows, replacement)
+
+    def check_rows(self, tap: str, count: int) -> None:
+        assert self.source is not None
+        positions = as_tuple(self.positions)
+        if positions is not None and positions[-1] >= count:
+            raise ArgumentError(f"{tap} has {count} positions, counted from 0; {positions[-1]} is not one of them")
+        available = self.source.activations[tap].shape[-2]
+        if positions is None and available != count:
+            raise ArgumentError(
+                f"the source capture has {available} positions at {tap}, but this text has {count}, so they do not "
+                "belong together; patch a text of the same length, or name the positions that are equal in both: "
+                "positions=..."
+            )
 
 
 @dataclass(frozen=True)
@@ -282,8 +208,19 @@ class Scale(Edit):
         temperature: The divisor, above 0.
     """
 
-    head: Indices = None
+    tap_word = "score"
     temperature: int | float = 1.0
+
+    @classmethod
+    def check_field(cls, name: str, content: object) -> None:
+        if name == "temperature":
+            is_number = isinstance(content, int | float) and not isinstance(content, bool)
+            if not is_number or not 0 < content < 1e30:  # type: ignore[operator]
+                raise ArgumentError(f"temperature must be a finite number above 0, not {abbreviate(content)}")
+        super().check_field(name, content)
+
+    def apply(self, value: Score, call: TapCall) -> Score:
+        return TemperatureScore(value, call.heads, self.temperature)
 
 
 @dataclass(frozen=True)
@@ -295,5 +232,81 @@ class Remask(Edit):
         mask: The new mask, for example ``mask.causal & mask.window(8)``; None allows everything.
     """
 
-    head: Indices = None
+    tap_word = "mask"
     mask: Mask | None = None
+
+    @classmethod
+    def check_field(cls, name: str, content: object) -> None:
+        if name == "mask" and content is not None and not isinstance(content, Mask):
+            raise ArgumentError(
+                f"mask must be a mask of jumok.attention.mask, not a {type(content).__name__}; wrap a table of "
+                "booleans in mask.given(table)"
+            )
+        super().check_field(name, content)
+
+    def apply(self, value: Mask | None, call: TapCall) -> Mask | None:
+        if call.heads is None:
+            return self.mask
+        edited_heads = masks.edge(head=call.heads)
+        before = masks.edge() if value is None else value
+        after = masks.edge() if self.mask is None else self.mask
+        return (before & ~edited_heads) | (after & edited_heads)
+
+    @property
+    def selects_queries(self) -> bool:
+        return self.mask is not None
+
+
+class TemperatureScore(Score):
+    """A score that divides the scores of some heads by a temperature; without ``scaled_heads``, those of all heads."""
+
+    def __init__(self, inner: Score, scaled_heads: tuple[int, ...] | None, temperature: int | float) -> None:
+        self.inner, self.scaled_heads, self.temperature = inner, scaled_heads, temperature
+        self.sink = inner.sink
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        self.inner.check(query, key)
+
+    @property
+    def heads(self) -> int:
+        """More than 1 if heads differ, so that the score must be evaluated on all heads at once."""
+        return 1 if self.scaled_heads is None else 2
+
+    def evaluate(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.inner.evaluate(query, key) * self._build_inverse_temperatures(query)
+
+    def fold_into_query(self, query: Tensor) -> tuple[Tensor, float] | None:
+        product = self.inner.fold_into_query(query)
+        return None if product is None else (product[0] * self._build_inverse_temperatures(query), product[1])
+
+    @property
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
+        return self.inner.gradient_tensors
+
+    def _build_inverse_temperatures(self, query: Tensor) -> Tensor:
+        """Return the factor of each head, ``[head, 1, 1]``."""
+        factors = query.new_ones(query.shape[1], 1, 1)
+        factors[slice(None) if self.scaled_heads is None else list(self.scaled_heads)] = 1 / self.temperature
+        return factors
+
+
+def find_part_taps(part: str, layer: Layer, sites: Sites, model: nn.Module) -> list[str]:
+    """Return the taps of the output of heads, of MLPs, or of the residual streams that enter blocks.
+
+    Args:
+        layer: The layer; that of a residual stream may also name a block ("decoder.0").
+    """
+    if part == "residual":
+        selected = find_sites_of_block(layer, sites, model) if isinstance(layer, str) else sites.find_all(layer)
+        return [f"{find_block(model, site)}.input" for site in selected]
+    if part == "mlp":
+        return [f"{find_mlp(model, site)}.feedforward_output" for site in sites.find_all(layer)]
+    return [f"{site}.output" for site in sites.find_all(layer)]
+
+
+def _check_part_has_heads(part: str, head: Indices) -> None:
+    """Raise an ArgumentError for the head of a part that has none."""
+    if head is not None and part == "mlp":
+        raise ArgumentError("an MLP has no heads; omit head")
+    if head is not None and part == "residual":
+        raise ArgumentError("a residual stream has no heads; omit head")

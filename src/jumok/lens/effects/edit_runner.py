@@ -10,6 +10,7 @@ from torch import Tensor
 
 from jumok.errors import ArgumentError
 from jumok.lens.lens import Lens
+from jumok.lens.lens_inputs import convert_inputs
 from jumok.lens.restart import Restart, repeat_input
 from jumok.tap import Listener, listen
 
@@ -35,7 +36,7 @@ class EditRunner:
         """Run the model once without edits; without a metric, its own answer is measured."""
         metric = read_metric(metric)
         self.lens, self.model = lens, lens.model
-        self.inputs, settings = lens.prepare_arguments(inputs, settings)
+        self.inputs, settings = convert_inputs(lens, inputs, settings)
         # no decoding step follows these forward passes, so a cache would only use memory
         self.settings = {**lens.facts.build_no_cache_arguments(), **settings}
         first_read_position = -1 if metric is None else metric.first_read_position

@@ -13,7 +13,7 @@ import torch
 
 from jumok.draw import save_effect_map
 from jumok.errors import ArgumentError
-from jumok.lens.edits.edit_types import Edit
+from jumok.lens.edits.edit_base import Edit
 from jumok.lens.sites import AxisSides, Sites, normalise_index
 
 from .metrics import Metric

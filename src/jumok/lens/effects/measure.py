@@ -12,20 +12,20 @@ all their controls, and how many random edges would: 1 in 21 with 20 controls.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from jumok import defaults
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, Progress, Report
 from jumok.lens.capture.model_capture import Capture
-from jumok.lens.edits.ablation import ablate_output
-from jumok.lens.edits.batched_edits import AblateHeadPerRow
-from jumok.lens.edits.edit_types import ABLATION_METHODS, Ablate
+from jumok.lens.edits.ablation import ABLATION_METHODS
+from jumok.lens.edits.apply_edits import AblateHeadPerRow
+from jumok.lens.edits.edit_base import TapCall
+from jumok.lens.edits.edit_types import Ablate
 from jumok.lens.lens import Lens, LensModel
-from jumok.lens.run_progress import Progress
 from jumok.lens.sites import SOURCE
 
 from .edge_effects import measure_edges
@@ -49,7 +49,7 @@ def effect(
     source: Capture | None = None,
     progress: Progress | None = None,
     tokenizer: object = None,
-    report: Callable[[str], None] | None = None,
+    report: Report | None = None,
     **settings: Any,
 ) -> Effects:
     """Measure the effect of every head, or of the most important edges, on one text.
@@ -148,10 +148,8 @@ def measure_heads(runner: EditRunner, sites: Sequence[str], ablation: Ablate, pr
         output = capture.activations[f"{site}.output"]  # [part, head, query, width]
         for first in range(0, len(heads), runner.rows_per_batch):
             batch = heads[first : first + runner.rows_per_batch]
-            replacements = [
-                ablate_output(ablation, output[:, [head]], f"{site}.output", [head], capture.attentions)[:, 0]
-                for head in batch
-            ]
+            calls = {head: TapCall(f"{site}.output", (head,), 0, capture.attentions) for head in batch}
+            replacements = [ablation.replace_output(output[:, [head]], call)[:, 0] for head, call in calls.items()]
             listener = AblateHeadPerRow(site, torch.tensor(batch), torch.stack(replacements))
             differences = runner.measure(listener, site, len(batch)).tolist()
             for head, difference in zip(batch, differences, strict=True):

@@ -16,9 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.errors import ArgumentError
-from jumok.lens.block_names import find_block
-from jumok.lens.edits.batched_edits import PatchPositionPerRow
+from jumok.lens.edits.apply_edits import PatchPositionPerRow
 from jumok.lens.lens import Lens, LensModel
+from jumok.lens.sites import find_block
 
 from .edit_runner import EditRunner
 from .metrics import Metric, MetricFunction

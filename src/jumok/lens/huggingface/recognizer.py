@@ -25,8 +25,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .einsum import parse_batched_product
-from .multihead_function import compute_multihead
+from .torch_functions import compute_multihead, parse_batched_product
 
 PRODUCTS = frozenset({"matmul", "__matmul__", "bmm"})
 PRODUCTS_WITH_SUM = frozenset({"baddbmm"})

@@ -27,8 +27,7 @@ from .attention_function import create_attention_function
 from .forward_scope import ForwardScope
 from .longformer import replace_longformer_attention
 from .mask_functions import create_mask_function
-from .module_names import find_attention_modules
-from .module_taps import find_tap_points, register_taps
+from .module_names import find_attention_modules, find_tap_points, register_taps
 from .recognizer import RecognizedAttention
 from .score_tables import TableArguments, read_added_table, read_boolean_table, split_scores
 

@@ -9,28 +9,42 @@ models of the same class and config.
 from __future__ import annotations
 
 import copy
+import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from jumok.errors import ArgumentError, IncompleteWarning, JumokError
+from jumok.errors import ArgumentError, IncompleteWarning, JumokError, Report
+from jumok.lens.capture.captured_attention import CapturedAttention, WeightTable
 from jumok.lens.capture.recorder import Recorder
 from jumok.lens.model_state import change_lock, evaluation_mode
 from jumok.lens.run_progress import RunProgress
 from jumok.lens.sites import MAX_EXAMPLES
 from jumok.tap import isolate, listen
 
-from .attention_maps import run_with_maps
-from .output_comparison import compare_outputs
 from .route_attention import EAGER, OWN, REGISTRY, RoutedModel, list_parts, select_implementation
 
 EDITABLE, MAPS_ONLY, REFUSED = "editable", "maps only", "refused"
 #: with more positions, only the logits of the last ones are compared: all of them would take gigabytes
 MAX_COMPARED_POSITIONS, LAST_COMPARED_POSITIONS = 2048, 512
+BOUND = 1e-5  # the largest difference in float32, as a share of the largest number, which counts as at least 1
+EPSILONS = 16  # in lower precision the bound is this many steps of the dtype around 1
+#: the outputs that hold maps, and the site names they get; cross-attentions are recognised by their name
+MAP_OUTPUTS = {
+    "attentions": "attention",
+    "encoder_attentions": "encoder.attention",
+    "decoder_attentions": "decoder.attention",
+    "cross_attentions": "decoder.cross",
+    "text_attentions": "text.attention",
+    "vision_attentions": "vision.attention",
+    "image_attentions": "image.attention",
+}
+MAX_MAP_LENGTH = 2048  # a map of n x n weights of every head is kept in memory
+ROW_SUM_BOUND = 1e-3
 
 
 class Route(NamedTuple):
@@ -71,7 +85,7 @@ class Router:
         support: What the lens can do with the model; None before the first run.
     """
 
-    def __init__(self, model: Any, report: Callable[[str], None] | None = None) -> None:
+    def __init__(self, model: Any, report: Report | None = None) -> None:
         """Prepare a model.
 
         Args:
@@ -239,3 +253,130 @@ def _collect_token_masks(settings: Mapping[str, Any]) -> dict[int, Tensor]:
             earlier = token_masks.get(length)
             token_masks[length] = real & earlier if earlier is not None and earlier.shape == real.shape else real
     return token_masks
+
+
+class OutputDifference(NamedTuple):
+    """The largest difference between two outputs, relative to what is allowed.
+
+    Attributes:
+        name: The output, such as "logits".
+    """
+
+    name: str
+    size: float
+    bound: float
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the outputs count as equal."""
+        return self.size <= self.bound
+
+
+def compare_outputs(expected: Any, actual: Any, token_masks: Mapping[int, Tensor]) -> OutputDifference:
+    """Compare all floating-point tensors of two outputs on real tokens.
+
+    Args:
+        expected: The output of the model without the lens.
+        token_masks: By length, which tokens ``[batch, length]`` are real. Tensors ``[batch, length, ...]`` are compared
+            only there.
+
+    Returns:
+        The difference that exceeds its bound by most.
+    """
+    actual_tensors = dict(list_tensors(actual))
+    worst = OutputDifference("output", 0.0, BOUND)
+    for name, tensor in list_tensors(expected):
+        other = actual_tensors.get(name)
+        if other is None:
+            continue  # weights, which the lens computes itself
+        difference = _compare_tensors(name, tensor, other, token_masks)
+        if difference.size / difference.bound > worst.size / worst.bound:
+            worst = difference
+    return worst
+
+
+def list_tensors(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield the floating-point tensors of a model's output with their names; caches are left out.
+
+    Args:
+        output: A tensor, or tuples, lists and dictionaries of tensors.
+    """
+    if isinstance(output, Tensor):
+        if output.is_floating_point() or output.is_complex():
+            yield name or "output", output
+    elif isinstance(output, Mapping):
+        for key, part in output.items():
+            if key != "past_key_values":
+                yield from list_tensors(part, f"{name}.{key}" if name else str(key))
+    elif isinstance(output, list | tuple):
+        for index, part in enumerate(output):
+            yield from list_tensors(part, f"{name}[{index}]")
+
+
+def _compare_tensors(
+    name: str, expected: Tensor, actual: Tensor, token_masks: Mapping[int, Tensor]
+) -> OutputDifference:
+    """Compare two tensors; infinities and NaN must stand at the same positions."""
+    if expected.shape != actual.shape:
+        return OutputDifference(f"{name} {list(actual.shape)}, not {list(expected.shape)},", float("inf"), BOUND)
+    token_mask = token_masks.get(expected.shape[1]) if expected.dim() > 1 else None
+    if token_mask is not None and token_mask.shape == expected.shape[:2]:
+        expected, actual = expected[token_mask], actual[token_mask]
+    if not expected.numel():
+        return OutputDifference(name, 0.0, BOUND)
+    precision = max(BOUND, EPSILONS * torch.finfo(expected.dtype).eps)
+    if expected.dtype in (torch.float32, torch.float64, torch.complex64):
+        precision = BOUND
+    size, largest = float((expected - actual).abs().max()), float(expected.abs().max())
+    if not math.isfinite(size):  # rarely, so that logits of a large vocabulary are read as few times as possible
+        is_finite = expected.isfinite()
+        largest = float(expected[is_finite].abs().max()) if bool(is_finite.any()) else 0.0
+        same = (expected == actual) | (expected.isnan() & actual.isnan())
+        size = float((expected - actual).abs().masked_fill(same, 0.0).nan_to_num(float("inf")).max())
+    return OutputDifference(name, size, precision * max(1.0, largest))
+
+
+class MapsRun(NamedTuple):
+    """A forward pass that returned attention maps."""
+
+    attentions: dict[str, CapturedAttention]
+    output: Any
+
+
+def run_with_maps(model: nn.Module, inputs: tuple[Any, ...], settings: Mapping[str, Any]) -> MapsRun:
+    """Run a model whose attention cannot be routed, and read the attention maps that it returns itself."""
+    tokens = settings.get("input_ids", inputs[0] if inputs else None)
+    length = tokens.shape[1] if isinstance(tokens, Tensor) and tokens.dim() == 2 else 0
+    if length > MAX_MAP_LENGTH:
+        raise ArgumentError(
+            f"{type(model).__name__} returns its complete maps, which the lens keeps for at most {MAX_MAP_LENGTH:,} "
+            f"tokens; the input has {length:,}"
+        )
+    with select_implementation(model, lambda _: "eager"), evaluation_mode(model), torch.no_grad():
+        output = model(*inputs, **{**settings, "output_attentions": True, "return_dict": True})
+    attentions: dict[str, CapturedAttention] = {}
+    for name, site in MAP_OUTPUTS.items():
+        maps = output.get(name) if isinstance(output, Mapping) else None
+        for layer, table in enumerate(maps if isinstance(maps, list | tuple) else ()):
+            if isinstance(table, Tensor):
+                _check_map(model, f"{name}[{layer}]", table)
+                block, _, word = site.rpartition(".")
+                full_site = f"{block}.{layer}.{word}" if block else f"layers.{layer}.{word}"
+                attentions[full_site] = WeightTable(full_site, table=table.detach())
+    if not attentions:
+        raise ArgumentError(f"{type(model).__name__} returns no attention maps")
+    return MapsRun(attentions, output)
+
+
+def _check_map(model: nn.Module, name: str, table: Tensor) -> None:
+    """Raise an ArgumentError for a tensor that is not a map of weights: not query x key, or rows without sum 1 or 0."""
+    windows = getattr(model.config, "attention_window", None)
+    sums = table.detach().float().sum(-1)
+    is_weight = bool((((sums - 1).abs() < ROW_SUM_BOUND) | (sums.abs() < ROW_SUM_BOUND)).all()) and bool(
+        (table >= 0).all()
+    )
+    if table.dim() != 4 or not is_weight or windows is not None:
+        raise ArgumentError(
+            f"{type(model).__name__} returns {name} {list(table.shape)}, which are not weights "
+            "[batch, head, query, key]"
+        )

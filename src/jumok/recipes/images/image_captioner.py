@@ -18,7 +18,7 @@ from jumok.data.batches.batch_order import ShuffledEpochs
 from jumok.data.datasets.image_galleries import Artist, load_emoji
 from jumok.data.datasets.text_corpora import Language
 from jumok.data.images.preparation import Preparation
-from jumok.data.readers.captioned_images import read_captioned_images
+from jumok.data.readers.labelled_files import read_captioned_images
 from jumok.data.readers.lines import ProblemLog
 from jumok.errors import ArgumentError
 from jumok.models import Model

@@ -21,7 +21,7 @@ from jumok.data.batches.batch_order import ShuffledEpochs
 from jumok.data.datasets import image_galleries
 from jumok.data.datasets.image_galleries import LabelledImages
 from jumok.data.images.preparation import Preparation
-from jumok.data.readers.captioned_images import read_image_folder
+from jumok.data.readers.labelled_files import read_image_folder
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, optional
 from jumok.models import Model

@@ -19,9 +19,9 @@ from jumok.data import catalogue
 from jumok.data.batches.batch_order import RandomWindows
 from jumok.data.batches.split import Split
 from jumok.data.datasets import text_corpora
-from jumok.data.readers.documents import TextPiece, encode_pieces, read_pieces
 from jumok.data.readers.lines import ProblemLog
-from jumok.data.token_store.token_shards import TokenShards, fingerprint_tokenizer, write_shards
+from jumok.data.readers.text_examples import TextPiece, encode_pieces, read_pieces
+from jumok.data.token_shards import TokenShards, fingerprint_tokenizer, write_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, optional

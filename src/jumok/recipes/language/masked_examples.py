@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jumok.data.batches.batch_order import pad_sequences
-from jumok.data.token_store.token_shards import TokenShards
+from jumok.data.token_shards import TokenShards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.models import Model
 from jumok.recipes.shared.batched_decoding import batch_by_length

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs
-from jumok.data.token_store.token_shards import fingerprint_tokenizer
+from jumok.data.token_shards import fingerprint_tokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, optional

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from jumok.data.batches.split import Split, assign_split
-from jumok.data.readers.table_header import LANGUAGES, normalize_name
+from jumok.data.readers.table_header import LANGUAGE_NAMES, normalize_name
 from jumok.errors import ArgumentError
 from jumok.recipes.shared.text_scores import contains_hangul
 
@@ -26,7 +26,7 @@ def find_korean_column(pairs: Iterable[TextPair], columns: tuple[str | None, str
     is_korean = [share >= 0.5 for share in shares]
     if is_korean[0] != is_korean[1]:
         return is_korean.index(True)
-    languages = [LANGUAGES.get(normalize_name(name or "")) for name in columns]
+    languages = [LANGUAGE_NAMES.get(normalize_name(name or "")) for name in columns]
     if sorted(languages, key=str) == ["en", "ko"]:
         return languages.index("ko")
     raise ArgumentError(

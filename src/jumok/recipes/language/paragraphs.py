@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from jumok.checkpoint.tensor_files import read_json
+from jumok.data import token_shards
 from jumok.data.batches.split import Split, assign_split
 from jumok.data.datasets import text_corpora
-from jumok.data.readers.documents import TextPiece, read_pieces
 from jumok.data.readers.lines import ProblemLog
-from jumok.data.token_store import token_shards
+from jumok.data.readers.text_examples import TextPiece, read_pieces
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import integer

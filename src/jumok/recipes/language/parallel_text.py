@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from jumok.checkpoint.tensor_files import read_json
+from jumok.data import token_shards
 from jumok.data.batches.split import Split, assign_split, hash_to_fraction, normalize_text
 from jumok.data.datasets import text_corpora
 from jumok.data.datasets.korean_english_sentences import (
@@ -19,8 +20,7 @@ from jumok.data.datasets.korean_english_sentences import (
     make_sentence_pairs,
 )
 from jumok.data.readers.lines import ProblemLog
-from jumok.data.readers.text_pairs import read_pairs
-from jumok.data.token_store import token_shards
+from jumok.data.readers.text_examples import read_pairs
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, DataError
 from jumok.fields import choice, integer

@@ -11,7 +11,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from jumok.data.batches.split import normalize_text
 from jumok.data.datasets import text_corpora
-from jumok.data.readers.labelled_texts import read_labelled_texts
+from jumok.data.readers.text_examples import read_labelled_texts
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.recipes.recipe import Options, column_field, header_field

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jumok.data.audio.audio_files import read_audio
 from jumok.data.audio.log_mel import FRAMES_PER_SECOND, HOP, RATE, WINDOW
-from jumok.data.readers.transcribed_audio import read_transcribed_audio
+from jumok.data.readers.labelled_files import read_transcribed_audio
 from jumok.errors import AudioError, DataError
 from jumok.fields import choice, integer, optional
 from jumok.models.speech import FRAMES_PER_POSITION, SpeechConfig

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jumok.data.datasets import text_corpora
-from jumok.data.readers.documents import read_documents
 from jumok.data.readers.lines import ProblemLog
+from jumok.data.readers.text_examples import read_documents
 from jumok.errors import ArgumentError
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest

@@ -21,6 +21,8 @@ _LIST_ITEM = re.compile(r"\s*(?:[-*+•|>]\s|\d{1,3}[.)]\s)")
 _WIDE = re.compile("[ᄀ-ᇿ⺀-鿿가-힣豈-﫿]")  # scripts with about one token for each character
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
+Lines = Iterator[tuple[int, str, bool]]  # line number, line or a part of it, is end of line
+
 
 @dataclass(frozen=True)
 class Piece:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib.util
+import io
+import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,13 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO, cast
 
+from jumok.data.readers.file_format import suggest_encoding
 from jumok.errors import ArgumentError
 from jumok.retrieval.passage import Passage, Unit
 
 from . import pdf_child
-from .marked_up_text import cut_marked_up_text
-from .passage_cutter import PassageCutter, Piece
-from .record_files import MAX_PO_LINE, MAX_RECORD, ReportLine, cut_json_lines, cut_po_messages
+from .passage_cutter import Lines, PassageCutter, Piece
 from .safe_folder import (
     JSON_LINES_ENDINGS,
     LINE_ENDINGS,
@@ -29,16 +32,21 @@ from .safe_folder import (
     PDF_ENDINGS,
     PO_ENDINGS,
     RST_ENDINGS,
+    UnusableFileError,
     describe_file,
     describe_open_error,
     get_ending,
     open_regular_file,
 )
-from .skip_log import UnusableFileError
-from .text_lines import read_text_lines
+from .structured_text import MAX_PO_LINE, MAX_RECORD, ReportLine, cut_json_lines, cut_marked_up_text, cut_po_messages
 
 # Increase it when the passages of a file would become other ones: indexes of an older version are built again.
 PASSAGES_VERSION = 1
+PART_CHARACTERS = 65_536  # a longer line is read in parts
+_SAMPLE_BYTES = 2**16
+_SAMPLE_LINES = 2**16
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_CONTROL_BYTE = re.compile(rb"[\x01-\x08\x0b\x0e-\x19\x1c-\x1f\x7f]")
 # A change so shortly after another one may get the same time: file systems store the time of the last clock tick.
 CLOCK_TICK = 0.02  # seconds
 # The child ends itself after MAX_SECONDS of processor time, which takes longer on a loaded machine.
@@ -98,6 +106,55 @@ def _cut_file(descriptor: int, size: int, ending: str, report_line: ReportLine) 
         for number, line, is_end in read_text_lines(descriptor, size):
             yield from cutter.add_line(number, line, is_end)
         yield from cutter.finish()
+
+
+def read_text_lines(descriptor: int, size: int, part: int = PART_CHARACTERS) -> Lines:
+    r"""Yield (line number, text, is end of line) of the first bytes of a text file, which may grow meanwhile.
+
+    Lines end with \n, \r\n or \r. A line longer than ``part`` characters is yielded in parts that end between words.
+    """
+    content = os.pread(descriptor, size, 0)
+    text = io.TextIOWrapper(io.BytesIO(content), detect_encoding(content))
+    number = 1
+    remainder = ""  # the beginning of a word at the end of a part
+    while line := remainder + text.readline(part - len(remainder)):
+        is_end = line.endswith("\n") or len(line) < part
+        end = len(line) if is_end else line.rfind(" ") + 1
+        # a word that fills half of a part is an encoded file, and is cut
+        line, remainder = (line[:end], line[end:]) if end > part // 2 else (line, "")
+        yield number, line.removesuffix("\n"), is_end
+        number += is_end
+
+
+def detect_encoding(content: bytes) -> str:
+    """Return the encoding of a text file: UTF-8, UTF-16 with a byte order mark, CP949, Shift JIS or CP1252.
+
+    The last three are accepted only if the letters of the file are typical for them.
+    """
+    marked = next((encoding for mark, encoding in _MARKS if content.startswith(mark)), None)
+    if marked is not None:
+        if _can_decode(content, marked):
+            return marked
+        raise UnusableFileError("not text in its encoding")
+    if b"\0" in content:
+        raise UnusableFileError("binary")
+    if _can_decode(content, "utf-8"):
+        return "utf-8"
+    has_control = _CONTROL_BYTE.search(content) is not None
+    lines = (line for line in content.split(b"\n") if not line.isascii())
+    sample = b"\n".join(itertools.islice(lines, _SAMPLE_LINES))[:_SAMPLE_BYTES]
+    # a sample ends in the middle of a line, perhaps in the middle of a character
+    likely = None if has_control else suggest_encoding(sample[: sample.rfind(b"\n") + 1] or sample)
+    if likely is None or not _can_decode(content, likely):
+        raise UnusableFileError("binary" if has_control else "not UTF-8 text")
+    return likely
+
+
+def _can_decode(content: bytes, encoding: str) -> bool:
+    try:
+        return "\0" not in content.decode(encoding)
+    except UnicodeError:
+        return False
 
 
 def cut_pdf(descriptor: int) -> Iterator[Piece]:

@@ -18,12 +18,15 @@ from jumok.errors import ArgumentError, DataError
 
 from .ignore_rules import MAX_BYTES as MAX_IGNORE_BYTES
 from .ignore_rules import IgnorePattern, is_ignored, parse_ignore_file
-from .skip_log import SkipLog, UnusableFileError, make_printable
 
 MAX_FILE_BYTES = 64 * 2**20
 MAX_TOTAL_BYTES = 2 * 2**30
+NAMES_PER_REASON = 5  # that a SkipLog keeps
+MAX_REASONS = 50  # reasons contain no names of files, but a library may write its own
+OTHER_REASONS = "other reasons"
 MAX_DEPTH = 100  # folders below each other; each holds two descriptors open
 IGNORE_FILE = ".gitignore"
+IgnoreLevels = list[tuple[int, tuple[IgnorePattern, ...]]]  # see is_ignored
 
 MARKDOWN_ENDINGS = (".md", ".markdown")
 RST_ENDINGS = (".rst",)
@@ -43,19 +46,89 @@ _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOF
 _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
+class UnusableFileError(Exception):
+    """A file has no text that can be indexed. The message is the reason, such as "binary"."""
+
+
+@dataclass(frozen=True)
+class SkippedFile:
+    """A file or folder that is not indexed.
+
+    Args:
+        path: Its path relative to the indexed folder, as printable text.
+        reason: Why, such as "binary".
+    """
+
+    path: str
+    reason: str
+
+
+class SkipLog:
+    r"""The files that are not indexed. Its memory is bounded: it counts all and keeps a few names.
+
+    >>> skipped = SkipLog()
+    >>> skipped.add(b"a\xff.txt", "binary")
+    >>> skipped.counts, skipped.first
+    ({'binary': 1}, (SkippedFile(path='a\\xff.txt', reason='binary'),))
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._first: dict[str, list[str]] = {}
+
+    def add(self, path: bytes, reason: str, count: int = 1) -> None:
+        """Count a file.
+
+        Args:
+            path: Its path relative to the indexed folder, as the system stores it.
+            count: How many parts of it, such as lines, are not indexed.
+        """
+        if reason not in self._counts and len(self._counts) >= MAX_REASONS:
+            reason = OTHER_REASONS
+        self._counts[reason] = self._counts.get(reason, 0) + count
+        names = self._first.setdefault(reason, [])
+        if len(names) < NAMES_PER_REASON:
+            names.append(make_printable(path))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many files were skipped, by reason."""
+        return dict(self._counts)
+
+    @property
+    def first(self) -> tuple[SkippedFile, ...]:
+        """The first files of each reason."""
+        return tuple(SkippedFile(name, reason) for reason, names in self._first.items() for name in names)
+
+
+def make_printable(path: bytes) -> str:
+    r"""Return a path as text that can be printed and stored anywhere.
+
+    Bytes that are not UTF-8, line breaks and control characters become escapes: a terminal would obey them.
+
+    >>> make_printable(b"a\nb/\xff\xea\xb0\x80.txt")
+    'a\\nb/\\xff가.txt'
+    """
+    text = path.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
 @dataclass(frozen=True)
 class TextFile:
     """A file that may contain text, with the facts that show whether it has changed.
 
     Args:
         path: Its path relative to the folder, as the system stores it.
-        changed_at: When its content and its inode were changed last, in nanoseconds: (mtime, ctime). A program can set
-            the first, but not the second.
+        modified: When its content was changed last, in nanoseconds. A program can set it.
+        changed: When its inode was changed last, in nanoseconds. A program cannot set it.
     """
 
     path: bytes
     size: int
-    changed_at: tuple[int, int]
+    modified: int
+    changed: int
     inode: int
 
 
@@ -70,7 +143,6 @@ class SafeFolder:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._descriptor = -1
         if os.scandir not in os.supports_fd or os.open not in os.supports_dir_fd:
             raise ArgumentError("indexing a folder needs a system that opens files relative to a folder, such as Linux")
         self.path = resolve_folder(folder)
@@ -83,13 +155,7 @@ class SafeFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the folder."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        os.close(self._descriptor)
 
     def list_text_files(
         self, skipped: SkipLog, *, max_files: int = INDEXED_FILES, excluded: Path | None = None
@@ -102,9 +168,10 @@ class SafeFolder:
         Args:
             excluded: A folder that is left out, such as the one that holds the index.
         """
-        excluded_inode = _identify(excluded)
         total = 0
-        for count, file in enumerate(self._walk(skipped, excluded_inode), start=1):
+        excluded_status = os.stat(excluded) if excluded is not None and excluded.exists() else None
+        files = _walk(self._descriptor, b"", [], skipped, excluded_status)
+        for count, file in enumerate(files, start=1):
             total += file.size
             if count > max_files:
                 raise DataError(
@@ -133,66 +200,6 @@ class SafeFolder:
         finally:
             os.close(parent)
 
-    def _walk(self, skipped: SkipLog, excluded: tuple[int, int] | None) -> Iterator[TextFile]:
-        """Yield the files. The stack holds an open iterator for each level, and ``levels`` its .gitignore file."""
-        stack: list[tuple[int, bytes, Iterator[os.DirEntry[str]]]] = []
-        levels: list[tuple[int, tuple[IgnorePattern, ...]]] = []
-
-        def enter(descriptor: int, prefix: bytes) -> None:
-            try:
-                entries = os.scandir(descriptor)
-            except OSError:
-                os.close(descriptor)
-                raise
-            stack.append((descriptor, prefix, entries))
-            levels.append((len(prefix), _read_ignore_file(descriptor, prefix, skipped)))
-
-        try:
-            enter(os.open(".", _FOLDER_FLAGS, dir_fd=self._descriptor), b"")
-            while stack:
-                descriptor, prefix, entries = stack[-1]
-                try:
-                    entry = next(entries, None)
-                except OSError as error:
-                    skipped.add(prefix, describe_open_error(error))
-                    entry = None
-                if entry is None:
-                    entries.close()  # type: ignore[attr-defined]
-                    os.close(descriptor)
-                    stack.pop()
-                    levels.pop()
-                    continue
-
-                name = os.fsencode(entry.name)
-                path = prefix + name
-                try:
-                    reason = _find_reason(entry, path, levels)
-                    if reason is not None:
-                        skipped.add(path, reason)
-                    elif entry.is_dir(follow_symlinks=False):
-                        if len(stack) > MAX_DEPTH:
-                            skipped.add(path, f"more than {MAX_DEPTH} folders deep")
-                            continue
-                        child = os.open(name, _FOLDER_FLAGS, dir_fd=descriptor)
-                        status = os.fstat(child)
-                        if (status.st_dev, status.st_ino) == excluded:
-                            os.close(child)
-                            skipped.add(path, "holds the index")
-                        else:
-                            enter(child, path + b"/")
-                    else:
-                        status = entry.stat(follow_symlinks=False)
-                        if status.st_size > MAX_FILE_BYTES:
-                            skipped.add(path, f"larger than {MAX_FILE_BYTES // 2**20} MB")
-                        else:
-                            yield describe_file(path, status)
-                except OSError as error:
-                    skipped.add(path, describe_open_error(error))
-        finally:
-            for descriptor, _, entries in stack:
-                entries.close()  # type: ignore[attr-defined]
-                os.close(descriptor)
-
 
 def resolve_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the absolute path of a folder, without links."""
@@ -210,7 +217,7 @@ def resolve_folder(folder: str | os.PathLike[str]) -> Path:
 
 def describe_file(path: bytes, status: os.stat_result) -> TextFile:
     """Return a file with the facts that show whether it has changed."""
-    return TextFile(path, status.st_size, (status.st_mtime_ns, status.st_ctime_ns), status.st_ino)
+    return TextFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def open_regular_file(name: bytes | str, parent: int | None = None) -> int:
@@ -236,10 +243,41 @@ def describe_open_error(error: OSError) -> str:
     return f"cannot be opened ({os.strerror(error.errno) if error.errno else error})"
 
 
-def _find_reason(
-    entry: os.DirEntry[str], path: bytes, levels: list[tuple[int, tuple[IgnorePattern, ...]]]
-) -> str | None:
-    """Return why an entry is skipped by its name or its kind; None if it is not."""
+def _walk(
+    parent: int, prefix: bytes, levels: IgnoreLevels, skipped: SkipLog, excluded: os.stat_result | None
+) -> Iterator[TextFile]:
+    """Yield the text files of a folder and of the folders below it.
+
+    Args:
+        parent: The descriptor of the folder that contains it.
+        prefix: Its path relative to the indexed folder, with "/" at the end; b"" for the indexed folder itself.
+        levels: The .gitignore files above it.
+    """
+    descriptor = os.open(prefix.split(b"/")[-2] if prefix else ".", _FOLDER_FLAGS, dir_fd=parent)
+    try:
+        if excluded is not None and os.path.samestat(os.fstat(descriptor), excluded):
+            skipped.add(prefix[:-1], "holds the index")
+            return
+        levels = [*levels, (len(prefix), _read_ignore_file(descriptor, prefix, skipped))]
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                path = prefix + os.fsencode(entry.name)
+                try:
+                    reason = _find_reason(entry, path, levels)
+                    if reason is not None:
+                        skipped.add(path, reason)
+                    elif entry.is_dir(follow_symlinks=False):
+                        yield from _walk(descriptor, path + b"/", levels, skipped, excluded)
+                    else:
+                        yield describe_file(path, entry.stat(follow_symlinks=False))
+                except OSError as error:
+                    skipped.add(path, describe_open_error(error))
+    finally:
+        os.close(descriptor)
+
+
+def _find_reason(entry: os.DirEntry[str], path: bytes, levels: IgnoreLevels) -> str | None:
+    """Return why an entry is skipped; None if it is not."""
     if entry.name.startswith("."):
         return "hidden"
     is_link = entry.is_symlink()
@@ -249,10 +287,13 @@ def _find_reason(
     if is_link:
         return "link"
     if is_folder:
-        return None
+        return f"more than {MAX_DEPTH} folders deep" if len(levels) > MAX_DEPTH else None
     if not entry.is_file(follow_symlinks=False):
         return "not a regular file"
-    return None if is_text_name(entry.name) else "not a text file by its ending"
+    if not is_text_name(entry.name):
+        return "not a text file by its ending"
+    is_large = entry.stat(follow_symlinks=False).st_size > MAX_FILE_BYTES
+    return f"larger than {MAX_FILE_BYTES // 2**20} MB" if is_large else None
 
 
 def _read_ignore_file(folder: int, prefix: bytes, skipped: SkipLog) -> tuple[IgnorePattern, ...]:
@@ -271,15 +312,6 @@ def _read_ignore_file(folder: int, prefix: bytes, skipped: SkipLog) -> tuple[Ign
         )
         return ()
     return parse_ignore_file(content)
-
-
-def _identify(folder: Path | None) -> tuple[int, int] | None:
-    """Return the device and inode of a folder; None if there is no such folder."""
-    try:
-        status = os.stat(folder) if folder is not None else None
-    except OSError:
-        return None
-    return None if status is None else (status.st_dev, status.st_ino)
 
 
 def get_ending(name: str) -> str:

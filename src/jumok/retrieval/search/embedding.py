@@ -1,23 +1,32 @@
-"""Compute the vectors of many passages with an embedding model, in batches of similar length."""
+"""The embedding model: compute the vectors of many passages, in batches of similar length."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.checkpoint import Loaded
+from jumok.checkpoint import Loaded, load
+from jumok.checkpoint.resolve import resolve_model_path
+from jumok.data import catalogue
 from jumok.errors import ArgumentError, ContextWarning, DataError
+from jumok.files import compute_sha256
 from jumok.generate.decoding import pad_right
 from jumok.models import Model
 
 CHUNK = 2048  # passages that are sorted by length together; their tokens and vectors are in memory at the same time
 BATCH_TOKENS = 2048  # tokens of a batch, padding included
+_LETTER = re.compile(r"[^\W\d_]")
+_UNREADABLE = re.compile("[가-힣ㄱ-ㆎᄀ-ᇿ一-鿿㐀-䶿ぁ-ヿ]")
 
 
 def embed_passages(
@@ -66,6 +75,13 @@ def embed_question(loaded: Loaded, question: str) -> np.ndarray:
     return next(embed_passages(loaded, [question]))
 
 
+def load_model(name: str) -> Loaded:
+    """Load an embedding model."""
+    loaded = load(name)
+    check_embedder(loaded)
+    return loaded
+
+
 def check_embedder(loaded: Loaded) -> None:
     """Raise an error if a model does not compute vectors of texts."""
     model = loaded.model
@@ -75,6 +91,29 @@ def check_embedder(loaded: Loaded) -> None:
             'that embeds text, such as "minilm"'
         )
     loaded.require_tokenizer()
+
+
+def identify_model(name: str) -> str:
+    """Return a text that changes when the parameters of a model change."""
+    path = resolve_model_path(name)
+    entry = next((entry for entry in catalogue.list_entries() if entry.name == name), None)
+    if entry is not None and not Path(name).exists():
+        return hashlib.sha256(json.dumps(entry.pins, sort_keys=True).encode()).hexdigest()
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    digests = [f"{file.name} {compute_sha256(file)}" for file in files if file.is_file()]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def is_readable(text: str) -> bool:
+    """Return True if an English model can read a text: half of its letters are not Korean, Chinese or Japanese.
+
+    >>> is_readable("a cat"), is_readable("고양이 cat"), is_readable("1, 2")
+    (True, True, True)
+    """
+    if text.isascii():
+        return True
+    letters = len(_LETTER.findall(text))
+    return 2 * len(_UNREADABLE.findall(text)) <= letters
 
 
 def _encode(loaded: Loaded, texts: list[str]) -> tuple[list[list[int]], int]:

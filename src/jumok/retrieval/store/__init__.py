@@ -1,16 +1,1 @@
 """The stored index of a folder: in the cache, incremental, safe against crashes, damage and several processes."""
-
-from .folder_index import FolderIndex, open_index
-from .overview import FileChanges, IndexStatus, StoredIndex, inspect_index, list_indexes, measure_folder, remove_index
-
-__all__ = [
-    "FileChanges",
-    "FolderIndex",
-    "IndexStatus",
-    "StoredIndex",
-    "inspect_index",
-    "list_indexes",
-    "measure_folder",
-    "open_index",
-    "remove_index",
-]

@@ -8,20 +8,25 @@ import os
 import shutil
 import time
 import uuid
+from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from jumok.errors import DataError, StageProgress
-from jumok.retrieval.files import (
+from jumok.retrieval.files.read_passages import read_open_file
+from jumok.retrieval.files.safe_folder import (
     TEXT_ENDINGS,
     SafeFolder,
     SkipLog,
     TextFile,
     UnusableFileError,
+    describe_file,
     make_printable,
-    read_open_file,
 )
-from jumok.retrieval.files.safe_folder import describe_file
 
 from .generation import (
     BM25_FOLDER,
@@ -33,8 +38,12 @@ from .generation import (
     IndexGeneration,
     publish,
 )
-from .passage_database import PassageDatabase
+from .passage_database import DTYPE, PassageDatabase, PendingVectors, compute_digest
 
+if TYPE_CHECKING:
+    from jumok.checkpoint import Loaded
+
+CHUNK = 512  # passages whose vectors are stored together: an interrupted run loses at most these
 ATTEMPTS = 3  # to read a file that changes while it is read
 CHANGED = "changed while it was read"
 
@@ -108,11 +117,9 @@ def _read_files(
     if not count:
         raise DataError(_describe_empty_folder(folder, skipped))
 
-    if old is not None and old.find_outdated_part() != "passages":
+    can_copy = old is not None and old.find_outdated_part() != "passages"
+    if old is not None and can_copy:
         database.attach(old.passages_file)
-        can_copy = True
-    else:
-        can_copy = False
     number = read_count = 0
     for position, file in enumerate(database.list_files()):
         settings.progress(position, count, "reading")
@@ -170,53 +177,95 @@ def _read_file(folder: SafeFolder, database: PassageDatabase, file: TextFile, st
 def _write_vectors(
     work: Path, database: PassageDatabase, settings: BuildSettings, old: IndexGeneration | None
 ) -> tuple[dict[str, int | str | None], int]:
-    """Write the vectors; return the fields of the header about them, and how many were computed."""
+    """Write the vectors, one row for each passage; return the fields of the header about them, and how many were
+    computed. Passages without a vector have zeros.
+
+    Vectors of unchanged texts are taken from the old generation. New ones are stored chunk by chunk as soon as they are
+    computed, so that an interrupted run can continue.
+    """
     embedder, model = settings.embedder, settings.model
     if embedder is None and old is not None:  # keep the vectors that are stored already
         embedder, model = old.header.embedder, old.header.model
     if embedder is None or model is None:
         return {"embedder": None, "model": None, "vectors": 0, "missing": 0, "unreadable": 0}, 0
 
-    from .vector_file import OldVectors, PendingVectors, VectorWriter
+    from jumok.retrieval.search.embedding import is_readable, load_model
 
-    has_old = old is not None and old.header.model == model and old.vectors_file.is_file()
-    old_database = PassageDatabase.open(old.passages_file) if has_old and old is not None else None
-    pending = PendingVectors(settings.location / PENDING_FILE, model)
-    try:
-        sources: list[OldVectors | PendingVectors] = [pending]
-        if old_database is not None and old is not None:
-            sources.insert(0, OldVectors(old_database, old.vectors_file))
-        writer = VectorWriter(work / VECTORS_FILE, database, sources)
-        writer.copy_stored()
-        computed = 0
-        if settings.embedder is not None:
-            computed = len(writer.missing)
-            writer.embed_missing(embedder, pending, lambda done, total: settings.progress(done, total, "embedding"))
-        writer.close()
-    finally:
-        pending.close()
-        if old_database is not None:
-            old_database.close()
-    _build_graph(work, settings.progress)
-    facts: dict[str, int | str | None] = {
-        "embedder": embedder,
-        "model": model,
-        "vectors": writer.count,
-        "missing": len(writer.missing),
-        "unreadable": writer.unreadable,
-    }
-    return facts, computed
+    matrix: np.ndarray | None = None
+    missing = array("q")  # numbers of passages that need a vector
+    count = unreadable = computed = 0
+
+    def write(number: int, vector: np.ndarray) -> None:
+        nonlocal matrix, count
+        if matrix is None:  # only a vector shows how wide they are
+            shape = (len(database), len(vector))
+            matrix = np.lib.format.open_memmap(work / VECTORS_FILE, mode="w+", dtype=DTYPE, shape=shape)
+        matrix[number] = vector
+        count += 1
+
+    with contextlib.ExitStack() as stack:
+        pending = stack.enter_context(contextlib.closing(PendingVectors(settings.location / PENDING_FILE, model)))
+        find_old = _open_old_vectors(old, model, stack)
+        for number, digest, text in database.read_texts():
+            vector = find_old(digest)
+            vector = pending.get(digest) if vector is None else vector
+            if vector is not None:
+                write(number, vector)
+            elif is_readable(text):
+                missing.append(number)
+            else:
+                unreadable += 1
+
+        if settings.embedder is not None and missing:
+            loaded = load_model(embedder)
+            computed = len(missing)
+            settings.progress(0, computed, "embedding")
+            for start in range(0, computed, CHUNK):
+                numbers = missing[start : start + CHUNK]
+                texts = [database.get(number).text for number in numbers]
+
+                def report(done: int, start: int = start) -> None:
+                    settings.progress(start + done, computed, "embedding")
+
+                vectors = _embed(loaded, texts, report)
+                pending.add(zip(map(compute_digest, texts), vectors, strict=True))
+                for number, vector in zip(numbers, vectors, strict=True):
+                    write(number, vector)
+            missing = array("q")
+    if matrix is not None:
+        matrix.flush()  # type: ignore[attr-defined]
+        _build_graph(work, matrix, settings.progress)
+    facts: dict[str, int | str | None] = {"embedder": embedder, "model": model}
+    return {**facts, "vectors": count, "missing": len(missing), "unreadable": unreadable}, computed
 
 
-def _build_graph(work: Path, progress: StageProgress) -> None:
+def _open_old_vectors(
+    old: IndexGeneration | None, model: str, stack: contextlib.ExitStack
+) -> Callable[[bytes], np.ndarray | None]:
+    """Return a function that finds the vector of a text, by its digest, in an earlier generation."""
+    if old is None or old.header.model != model or not old.vectors_file.is_file():
+        return lambda digest: None
+    database = stack.enter_context(contextlib.closing(PassageDatabase.open(old.passages_file)))
+    matrix = np.load(old.vectors_file, mmap_mode="r", allow_pickle=False)
+
+    def find(digest: bytes) -> np.ndarray | None:
+        number = database.find_digest(digest)
+        return matrix[number] if number is not None and matrix[number].any() else None
+
+    return find
+
+
+def _embed(loaded: Loaded, texts: list[str], progress: Callable[[int], None]) -> list[np.ndarray]:
+    from jumok.retrieval.search.embedding import embed_passages
+
+    return [vector.astype(DTYPE) for vector in embed_passages(loaded, texts, progress)]
+
+
+def _build_graph(work: Path, matrix: np.ndarray, progress: StageProgress) -> None:
     """Build the graph of neighbours for very many vectors, if usearch is installed; without it the search is exact."""
-    import numpy as np
-
     from jumok.retrieval.search.vectors import EXACT_LIMIT, NeighbourGraph, is_usearch_installed
 
-    file = work / VECTORS_FILE
-    matrix = np.load(file, mmap_mode="r", allow_pickle=False) if file.is_file() else None
-    if matrix is not None and len(matrix) > EXACT_LIMIT and is_usearch_installed():
+    if len(matrix) > EXACT_LIMIT and is_usearch_installed():
         progress(0, 1, "indexing")
         NeighbourGraph.build(work / GRAPH_FILE, matrix)
 
@@ -225,7 +274,7 @@ def _build_bm25(work: Path, database: PassageDatabase, progress: StageProgress) 
     from jumok.retrieval.search.bm25 import BM25Index
 
     progress(0, 1, "indexing")
-    BM25Index.build(work / BM25_FOLDER, database.read_texts())
+    BM25Index.build(work / BM25_FOLDER, (text for _, _, text in database.read_texts()))
     progress(1, 1, "indexing")
 
 

@@ -1,40 +1,87 @@
-"""Open the index of a folder: build it, update it or build it again as needed, and search it."""
+"""The index of a folder: open it, after building or updating it as needed, and search it; look at it without writing
+it, list all indexes, and remove them."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import threading
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jumok.defaults import INDEXED_FILES
-from jumok.errors import CheckpointError, DataError, Report, StageProgress
-from jumok.retrieval.files import SafeFolder
+from jumok.errors import ArgumentError, CheckpointError, DataError, Report, StageProgress
+from jumok.retrieval.files.safe_folder import SafeFolder, SkipLog, SkippedFile, make_printable
 from jumok.retrieval.passage import Passage
 
 from .build import BuildSettings, build_generation
 from .generation import (
     BM25_FOLDER,
     GRAPH_FILE,
+    PENDING_FILE,
     DamagedIndexError,
+    IndexFacts,
     IndexGeneration,
+    get_indexes_folder,
     locate_index,
     lock_index,
     open_current,
     remove_leftovers,
-    remove_pending,
 )
-from .overview import IndexStatus, describe_index
-from .passage_database import PassageDatabase
-from .vector_file import identify_model, load_model
+from .passage_database import PassageDatabase, remove_pending_vectors
 
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
     from jumok.retrieval.search.search import SearchResult
 
 DEFAULT_EMBEDDER = "minilm"
+ATTEMPTS = 3  # to read an index that another process replaces at the same time
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """How the files of a folder differ from its index.
+
+    Args:
+        changed: Files that have other content, or may have.
+    """
+
+    new: int = 0
+    changed: int = 0
+    removed: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.changed or self.removed)
+
+    def __str__(self) -> str:
+        parts = [f"{count:,} {name}" for name, count in asdict(self).items() if count]
+        return ", ".join(parts) or "no changes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexStatus(IndexFacts):
+    """What an index contains, and what opening it has done.
+
+    Args:
+        skipped_counts: How many files are not indexed, by reason.
+        action: What opening the index did: "built", "updated", or "opened" if nothing had changed.
+        changes: Which files had changed since the index was written the last time; when nothing is written, since then.
+        notices: Sentences that the person should read, such as that a damaged index was built again.
+    """
+
+    location: str
+    skipped: tuple[SkippedFile, ...]
+    skipped_counts: dict[str, int]
+    action: str
+    changes: FileChanges
+    notices: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the status as a JSON object."""
+        return asdict(self)
 
 
 def open_index(
@@ -73,7 +120,11 @@ def open_index(
         location = locate_index(safe_folder.path)
         if embedder == "auto":
             embedder = _select_embedder(location, notify)
-        model = None if embedder is None else identify_model(embedder)
+        model = None
+        if embedder is not None:
+            from jumok.retrieval.search.embedding import identify_model
+
+            model = identify_model(embedder)
         settings = BuildSettings(location, embedder, model, max_files, progress or (lambda done, total, stage: None))
         with lock_index(location, notify):
             try:
@@ -135,6 +186,8 @@ class FolderIndex:
         from jumok.retrieval.search.search import search
 
         if self._loaded is None and self._vectors is not None and self._embedder is not None and method != "bm25":
+            from jumok.retrieval.search.embedding import load_model
+
             self._loaded = load_model(self._embedder)
         return search(
             question,
@@ -180,7 +233,7 @@ def _open_locked(
     except DamagedIndexError as error:
         notify(f"the index of this folder cannot be used ({error}); it is built again")
     if rebuild:
-        remove_pending(settings.location)
+        remove_pending_vectors(settings.location / PENDING_FILE)
     generation = build_generation(folder, settings, None)
     return FolderIndex(
         generation, describe_index(folder, generation, settings.max_files, "built", notices), settings.embedder
@@ -212,3 +265,137 @@ def _explain_update(old: IndexGeneration, settings: BuildSettings, notify: Repor
         notify(
             f"the vectors of the index are from another embedding model ({old.header.embedder}); all are computed again"
         )
+
+
+def describe_index(
+    folder: SafeFolder, generation: IndexGeneration, max_files: int, action: str, notices: list[str]
+) -> IndexStatus:
+    """Return what an index contains, and how the folder differs from it. No file of the folder is read."""
+    skipped = SkipLog()
+    new = changed = unchanged = 0
+    indexes = generation.folder.parent.parent
+    with closing(PassageDatabase.open(generation.passages_file)) as database:
+        for file in folder.list_text_files(skipped, max_files=max_files, excluded=indexes):
+            listed = database.find_file(file.path)
+            new += listed is None
+            unchanged += listed == file
+            changed += listed not in (None, file)
+        changes = FileChanges(new, changed, database.count_files()[0] - unchanged - changed)
+        database.report_skipped(skipped)
+    return IndexStatus(
+        **{field.name: getattr(generation.header, field.name) for field in fields(IndexFacts)},
+        location=str(generation.folder.parent),
+        skipped=skipped.first,
+        skipped_counts=skipped.counts,
+        action=action,
+        changes=changes,
+        notices=tuple(notices),
+    )
+
+
+@dataclass(frozen=True)
+class StoredIndex:
+    """One index in the cache.
+
+    Args:
+        folder: The indexed folder; None if the index cannot be read.
+        built_at: When it was written, as ISO 8601; None if the index cannot be read.
+    """
+
+    location: str
+    folder: str | None
+    exists: bool
+    passages: int
+    bytes: int
+    built_at: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the index as a JSON object."""
+        return asdict(self)
+
+
+def inspect_index(
+    folder: str | os.PathLike[str], *, verify: bool = False, max_files: int = INDEXED_FILES
+) -> IndexStatus | None:
+    """Return what the index of a folder contains, and what has changed since; nothing is written.
+
+    Args:
+        verify: Hash every file of the index, whatever its size.
+
+    Returns:
+        The status; None if the folder is not indexed.
+    """
+    with SafeFolder(folder) as safe_folder:
+        location = locate_index(safe_folder.path)
+        remaining = ATTEMPTS
+        while True:
+            remaining -= 1
+            try:
+                generation = open_current(location, verify=verify)
+                if generation is None:
+                    return None
+                return describe_index(safe_folder, generation, max_files, "opened", [])
+            except DamagedIndexError as error:
+                if not remaining:
+                    raise DataError(
+                        f"the index of {make_printable(os.fsencode(safe_folder.path))} cannot be used ({error}); "
+                        "jumok index builds it again"
+                    ) from None
+
+
+def remove_index(folder: str | os.PathLike[str], report: Report = lambda sentence: None) -> bool:
+    """Remove the index of a folder from the cache. The folder itself need not exist any more.
+
+    Args:
+        report: Called with a sentence if another process holds the index.
+
+    Returns:
+        True if it was indexed.
+    """
+    try:
+        location = locate_index(Path(folder).expanduser().resolve())
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, ArgumentError):
+            raise
+        raise ArgumentError(f"{str(folder)[:200]!r} is not the path of a folder: {error}") from None
+    if not location.exists():
+        return False
+    with lock_index(location, report):
+        shutil.rmtree(location, ignore_errors=True)
+        if location.exists():
+            raise DataError(f"the index in {location} cannot be removed; remove this folder yourself")
+    return True
+
+
+def list_indexes() -> list[StoredIndex]:
+    """Return all indexes in the cache, sorted by the indexed folder."""
+    indexes = []
+    for location in get_indexes_folder().glob("*/"):
+        try:
+            generation = open_current(location, check_files=False)
+        except DamagedIndexError:
+            generation = None
+        header = None if generation is None else generation.header
+        folder = None if header is None else header.folder
+        indexes.append(
+            StoredIndex(
+                location=str(location),
+                folder=folder,
+                exists=folder is not None and Path(folder).is_dir(),
+                passages=0 if header is None else header.passages,
+                bytes=measure_folder(location),
+                built_at=None if header is None else header.built_at,
+            )
+        )
+    return sorted(indexes, key=lambda index: (index.folder or "", index.location))
+
+
+def measure_folder(folder: Path) -> int:
+    """Return the size of the files below a folder in bytes."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:  # another process has removed it
+            continue
+    return total

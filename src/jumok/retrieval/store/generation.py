@@ -21,10 +21,10 @@ from typing import Any
 from jumok.data.catalogue.cache import get_cache_folder
 from jumok.errors import ArgumentError, DataError, JumokError, Report
 from jumok.files import compute_sha256, flush_to_disk, read_limited, write_atomically
-from jumok.retrieval.files import PASSAGES_VERSION
+from jumok.retrieval.files.read_passages import PASSAGES_VERSION
 from jumok.retrieval.search.bm25 import TERMS_VERSION
 
-from .passage_database import PassageDatabase
+from .passage_database import PassageDatabase, remove_pending_vectors
 
 try:
     import fcntl
@@ -50,38 +50,49 @@ class DamagedIndexError(JumokError):
     """An index cannot be read; the message says what is wrong with it."""
 
 
-@dataclass(frozen=True)
-class Header:
+@dataclass(frozen=True, kw_only=True)
+class IndexFacts:
+    """What an index contains, and how it was written.
+
+    Args:
+        folder: The indexed folder, as printable text.
+        bytes: The size of the files.
+        embedder: The name of the embedding model; None without vectors.
+        unreadable: Passages without a vector because they are in Korean, Chinese or Japanese, which the model cannot
+            read.
+        built_at: When it was written, as ISO 8601.
+        seconds: How long writing it took.
+        passages_per_second: How many passages were read or embedded in each of these seconds.
+    """
+
+    folder: str
+    files: int
+    passages: int
+    bytes: int
+    embedder: str | None
+    vectors: int
+    unreadable: int
+    built_at: str
+    seconds: float
+    passages_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header(IndexFacts):
     """What a generation says about itself.
 
     Args:
         terms_version: The version of the rules that split passages into terms.
-        folder: The indexed folder, as printable text.
-        embedder: The name of the embedding model; None without vectors.
         model: The identity of the embedding model; None without vectors.
-        missing: How many passages have none, although the model could read them.
-        unreadable: How many passages the model cannot read.
-        bytes: The size of these files.
-        built_at: When it was written, as ISO 8601.
-        passages_per_second: How many passages were read or embedded in each of these seconds.
+        missing: How many passages have no vector, although the model could read them.
         checksums: The size and SHA-256 of each file of the generation.
     """
 
     format: int
     passages_version: int
     terms_version: int
-    folder: str
-    embedder: str | None
     model: str | None
-    vectors: int
     missing: int
-    unreadable: int
-    files: int
-    passages: int
-    bytes: int
-    built_at: str
-    seconds: float
-    passages_per_second: float
     checksums: dict[str, tuple[int, str]]
 
 
@@ -196,7 +207,13 @@ def publish(location: Path, folder: Path, facts: dict[str, Any]) -> IndexGenerat
     for path in [*files, *{path.parent for path in files}]:
         flush_to_disk(path)
     checksums = {str(path.relative_to(folder)): (path.stat().st_size, compute_sha256(path)) for path in files}
-    header = Header(FORMAT_VERSION, PASSAGES_VERSION, TERMS_VERSION, **facts, checksums=checksums)
+    header = Header(
+        format=FORMAT_VERSION,
+        passages_version=PASSAGES_VERSION,
+        terms_version=TERMS_VERSION,
+        checksums=checksums,
+        **facts,
+    )
     content = json.dumps(asdict(header), indent=1).encode()
     write_atomically(folder / HEADER_FILE, content)
     flush_to_disk(folder)
@@ -219,13 +236,7 @@ def remove_leftovers(generation: IndexGeneration) -> None:
     for path in location.glob(f".{CURRENT_FILE}.*"):
         path.unlink(missing_ok=True)
     if not generation.header.missing and generation.header.embedder is not None:
-        remove_pending(location)
-
-
-def remove_pending(location: Path) -> None:
-    """Remove the vectors of an interrupted run."""
-    for path in location.glob(f"{PENDING_FILE}*"):
-        path.unlink(missing_ok=True)
+        remove_pending_vectors(location / PENDING_FILE)
 
 
 def _check_files(generation: IndexGeneration, verify: bool) -> None:
@@ -243,10 +254,7 @@ def _check_files(generation: IndexGeneration, verify: bool) -> None:
             raise DamagedIndexError(f"{name} cannot be read") from None
     if verify:
         try:
-            database = PassageDatabase.open(generation.passages_file)
+            with contextlib.closing(PassageDatabase.open(generation.passages_file)) as database:
+                database.check_pages()
         except sqlite3.Error as error:
             raise DamagedIndexError(f"{PASSAGES_FILE}: {error}") from None
-        damage = database.find_damage()
-        database.close()
-        if damage is not None:
-            raise DamagedIndexError(f"{PASSAGES_FILE}: {damage}")

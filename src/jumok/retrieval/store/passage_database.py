@@ -1,14 +1,19 @@
-"""The files and passages of an index in a SQLite database, so that memory does not grow with their number."""
+"""The SQLite databases of an index: its files and passages, so that memory does not grow with their number; and the
+vectors of an index that is not finished."""
 
 from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 from pathlib import Path
 
+import numpy as np
+
 from jumok.errors import ArgumentError, DataError
-from jumok.retrieval.files import SkipLog, TextFile, make_printable
+from jumok.retrieval.files.safe_folder import SkipLog, TextFile, make_printable
 from jumok.retrieval.passage import Passage
 
 _TABLES = """
@@ -21,6 +26,11 @@ CREATE TABLE passages (
 );
 CREATE TABLE problems (path BLOB, line INTEGER, reason TEXT, count INTEGER);
 """
+_PENDING_TABLES = """
+CREATE TABLE IF NOT EXISTS origin (id INTEGER PRIMARY KEY, model TEXT);
+CREATE TABLE IF NOT EXISTS vectors (digest BLOB PRIMARY KEY, vector BLOB, checksum INTEGER) WITHOUT ROWID;
+"""
+DTYPE = np.float16  # of vectors
 
 
 class PassageDatabase:
@@ -55,13 +65,11 @@ class PassageDatabase:
         """Close the database."""
         self._connection.close()
 
-    def find_damage(self) -> str | None:
-        """Let SQLite check its pages; return what is wrong, or None."""
-        try:
-            answer = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        except sqlite3.Error as error:
-            return str(error)
-        return None if answer == "ok" else str(answer)
+    def check_pages(self) -> None:
+        """Let SQLite check its pages; raise sqlite3.DatabaseError if one is damaged."""
+        answer = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if answer != "ok":
+            raise sqlite3.DatabaseError(answer)
 
     def __len__(self) -> int:
         """Return the number of passages."""
@@ -80,22 +88,9 @@ class PassageDatabase:
         path, *fields = row
         return Passage(make_printable(path), *fields)
 
-    def read_texts(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
-        """Yield the texts of passages in their order.
-
-        Args:
-            stop: The number after the last one; None: all.
-        """
-        rows = self._connection.execute(
-            "SELECT text FROM passages WHERE number >= ? AND number < ? ORDER BY number",
-            (start, 2**62 if stop is None else stop),
-        )
-        for (text,) in rows:
-            yield text
-
-    def read_digests(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the number and the digest of the text of each passage, in their order."""
-        yield from self._connection.execute("SELECT number, digest FROM passages ORDER BY number")
+    def read_texts(self) -> Iterator[tuple[int, bytes, str]]:
+        """Yield the number, the digest and the text of each passage, in their order."""
+        yield from self._connection.execute("SELECT number, digest, text FROM passages ORDER BY number")
 
     def find_digest(self, digest: bytes) -> int | None:
         """Return the number of a passage whose text has this digest; None if there is none."""
@@ -114,27 +109,21 @@ class PassageDatabase:
         """List a file, without passages."""
         self._connection.execute(
             "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, NULL, 0, 0)",
-            (file.path, file.size, *file.changed_at, file.inode),
+            astuple(file),
         )
 
-    def contains(self, file: TextFile) -> bool:
-        """Return True if a file is listed and has not changed."""
-        row = self._connection.execute(
-            "SELECT size, modified, changed, inode FROM files WHERE path = ?", (file.path,)
-        ).fetchone()
-        return row == (file.size, *file.changed_at, file.inode)
-
-    def knows_path(self, path: bytes) -> bool:
-        """Return True if a file of this path is listed."""
-        return self._connection.execute("SELECT 1 FROM files WHERE path = ?", (path,)).fetchone() is not None
+    def find_file(self, path: bytes) -> TextFile | None:
+        """Return the file of a path as it is listed; None if it is not."""
+        query = "SELECT path, size, modified, changed, inode FROM files WHERE path = ?"
+        row = self._connection.execute(query, (path,)).fetchone()
+        return None if row is None else TextFile(*row)
 
     def list_files(self) -> Iterator[TextFile]:
         """Yield the listed files, sorted by path. Passages may be added meanwhile."""
         last = b""
         query = "SELECT path, size, modified, changed, inode FROM files WHERE path > ? ORDER BY path LIMIT 1000"
         while rows := self._connection.execute(query, (last,)).fetchall():
-            for path, size, modified, changed, inode in rows:
-                yield TextFile(path, size, (modified, changed), inode)
+            yield from (TextFile(*row) for row in rows)
             last = rows[-1][0]
 
     def add_passage(self, number: int, path: bytes, passage: Passage) -> None:
@@ -149,21 +138,13 @@ class PassageDatabase:
         self._connection.execute("DELETE FROM passages WHERE number >= ?", (start,))
 
     def finish_file(self, path: bytes, start: int, count: int, reason: str | None) -> None:
-        """Record the passages of a file.
-
-        Args:
-            reason: Why it has none; None if it has.
-        """
+        """Record the passages of a file, or the reason why it has none."""
         self._connection.execute(
             "UPDATE files SET start = ?, count = ?, reason = ? WHERE path = ?", (start, count, reason, path)
         )
 
     def add_problem(self, path: bytes, line: int, reason: str, count: int) -> None:
-        """Record lines of a file that could not be used.
-
-        Args:
-            count: How many such lines there are.
-        """
+        """Record the first of ``count`` lines of a file that could not be used."""
         self._connection.execute("INSERT INTO problems VALUES (?, ?, ?, ?)", (path, line, reason, count))
 
     def attach(self, file: Path) -> None:
@@ -173,15 +154,12 @@ class PassageDatabase:
         self._connection.execute("BEGIN")
 
     def copy_file(self, file: TextFile, start: int) -> int | None:
-        """Copy what the attached database has of a file that has not changed.
-
-        Returns:
-            The number of its passages; None if the other database does not have the file, or it has changed.
-        """
+        """Copy what the attached database has of a file, and return the number of its passages; None if it has
+        another version of the file, or none."""
         row = self._connection.execute(
             "SELECT start, count, reason FROM old.files "
             "WHERE path = ? AND size = ? AND modified = ? AND changed = ? AND inode = ?",
-            (file.path, file.size, *file.changed_at, file.inode),
+            astuple(file),
         ).fetchone()
         if row is None:
             return None
@@ -198,7 +176,7 @@ class PassageDatabase:
     def finish(self) -> None:
         """Complete the database: index the digests and write everything."""
         self._connection.execute("COMMIT")
-        if any(name == "old" for _, name, _ in self._connection.execute("PRAGMA database_list")):
+        if "old" in [name for _, name, _ in self._connection.execute("PRAGMA database_list")]:
             self._connection.execute("DETACH old")
         self._connection.execute("CREATE INDEX digests ON passages (digest)")
 
@@ -210,6 +188,58 @@ class PassageDatabase:
             skipped.add(path, reason)
         for path, line, reason, count in self._connection.execute("SELECT * FROM problems ORDER BY path"):
             skipped.add(path + b":%d" % line, reason, count)
+
+
+class PendingVectors:
+    """Vectors of an index that is not finished: a run that was interrupted continues with them.
+
+    Args:
+        file: The SQLite database; a damaged one, or one of another model, is replaced.
+    """
+
+    def __init__(self, file: Path, model: str) -> None:
+        self._connection = sqlite3.connect(file)
+        try:
+            self._connection.executescript(_PENDING_TABLES)
+            row = self._connection.execute("SELECT model FROM origin").fetchone()
+            is_usable = row in ((model,), None)
+        except sqlite3.DatabaseError:
+            is_usable = False
+        if not is_usable:
+            self._connection.close()
+            remove_pending_vectors(file)
+            self._connection = sqlite3.connect(file)
+            self._connection.executescript(_PENDING_TABLES)
+        with self._connection:
+            self._connection.execute("INSERT OR IGNORE INTO origin VALUES (1, ?)", (model,))
+
+    def get(self, digest: bytes) -> np.ndarray | None:
+        """Return a vector; None if it is not stored, or damaged."""
+        try:
+            row = self._connection.execute(
+                "SELECT vector, checksum FROM vectors WHERE digest = ?", (digest,)
+            ).fetchone()
+        except sqlite3.DatabaseError:
+            return None
+        if row is None or zlib.crc32(row[0]) != row[1]:
+            return None
+        return np.frombuffer(row[0], dtype=DTYPE)
+
+    def add(self, vectors: Iterable[tuple[bytes, np.ndarray]]) -> None:
+        """Store vectors on the disk."""
+        rows = [(digest, vector.tobytes(), zlib.crc32(vector.tobytes())) for digest, vector in vectors]
+        with self._connection:
+            self._connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+
+def remove_pending_vectors(file: Path) -> None:
+    """Remove the vectors of an interrupted run, and the journal of SQLite beside them."""
+    for path in file.parent.glob(f"{file.name}*"):
+        path.unlink(missing_ok=True)
 
 
 def compute_digest(text: str) -> bytes:

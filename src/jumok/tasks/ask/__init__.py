@@ -1,10 +1,9 @@
 """Answer questions from an index of the user's files, and measure which passage each answer depends on."""
 
 from .answer import Answer, CutPassage
-from .answer_question import AskSettings, SearchableIndex, ask
+from .answer_question import AskSettings, ask, create_reader
 from .fusion_reader import FusionReader
 from .prompt_reader import PromptReader
-from .reader_choice import create_reader
 from .reading import Reader, Reading
 from .verdict import Verdict, VerdictRule
 
@@ -16,7 +15,6 @@ __all__ = [
     "PromptReader",
     "Reader",
     "Reading",
-    "SearchableIndex",
     "Verdict",
     "VerdictRule",
     "ask",

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
-from jumok.retrieval import Hit, open_index
-from jumok.retrieval.search.search import SearchResult
+from jumok.models.fusion import Fusion
+from jumok.models.gpt import GPT
+from jumok.retrieval import FolderIndex, Hit, open_index
 
 from .answer import Answer, CutPassage
-from .controls import PassageCollection, choose_controls
-from .missing_words import find_missing_words
-from .reader_choice import create_reader
+from .fusion_reader import FusionReader
+from .prompt_reader import PromptReader
 from .reading import Reader, Reading
-from .verdict import Verdict, VerdictRule
+from .verdict import Verdict, VerdictRule, find_missing_words
 
 NEAR_HITS = 20  # the first passages of a search are never used as controls: they may be about the question
 MAX_QUESTION = 2_000  # characters; the embedding model reads about 250 words
+CANDIDATES = 16  # random passages compared for each control; the one with the most similar length is chosen
 SHOWN_HITS = 3  # passages that are shown where nothing is read
-
-
-@runtime_checkable
-class SearchableIndex(PassageCollection, Protocol):
-    """An index of passages, such as a ``FolderIndex``."""
-
-    def search(self, question: str, count: int = 5, method: str = "auto") -> SearchResult:
-        """Return the passages that fit a question best.
-
-        Args:
-            method: "auto", "bm25", "dense" or "fused".
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +51,7 @@ class AskSettings:
 
 
 def ask(
-    files: str | Path | SearchableIndex,
+    files: str | Path | FolderIndex,
     question: str,
     reader: str | Path | Loaded | Reader | None = "smollm2",
     settings: AskSettings | None = None,
@@ -95,8 +83,27 @@ def ask(
     return _answer(files, question, reader, settings or AskSettings(), report)
 
 
+def create_reader(loaded: Loaded) -> Reader:
+    """Return a reader for a model.
+
+    Args:
+        loaded: A language model or a Fusion-in-Decoder, with its tokenizer.
+
+    Raises:
+        ArgumentError: If the model cannot answer questions from passages.
+    """
+    if isinstance(loaded.model, GPT):
+        return PromptReader(loaded)
+    if isinstance(loaded.model, Fusion):
+        return FusionReader(loaded)
+    raise ArgumentError(
+        f"a {loaded.family} model cannot answer questions from passages; choose a language model such as smollm2, or a "
+        "run of the recipe reader"
+    )
+
+
 def _answer(
-    index: SearchableIndex, question: str, reader: Reader | None, settings: AskSettings, report: Callable[[str], None]
+    index: FolderIndex, question: str, reader: Reader | None, settings: AskSettings, report: Callable[[str], None]
 ) -> Answer:
     """Search, read, cut every passage, and judge."""
     if len(question) > MAX_QUESTION:
@@ -108,7 +115,7 @@ def _answer(
     hits = search_result.hits[: settings.passages]
     method, note = search_result.method, search_result.note
     if reader is not None and (explanation := reader.explain_unreadable(question)) is not None:
-        reader, note = None, join_notes(note, explanation)
+        reader, note = None, explanation if note is None else f"{note}; {explanation}"
     if reader is None or settings.rule.rejects_search(question, hits, len(index)):
         shown = search_result.hits[: max(settings.passages, SHOWN_HITS)]
         verdict: Verdict | None = None if reader is None else "nothing fits"
@@ -139,19 +146,6 @@ def _answer(
     return Answer(question, verdict, reading.text, log_probability, tuple(passages), method, note, reading)
 
 
-def join_notes(*notes: str | None) -> str | None:
-    """Return several sentences as one; None if there are none.
-
-    Args:
-        *notes: The sentences, without a full stop.
-
-    >>> join_notes(None, "the first", "the second")
-    'the first; the second'
-    """
-    sentences = [note for note in notes if note is not None]
-    return "; ".join(sentences) if sentences else None
-
-
 def measure_cuts(reader: Reader, reading: Reading, hits: Sequence[Hit]) -> list[CutPassage]:
     """Return each passage with the change of the text's log-probability when it is cut."""
     passages = []
@@ -164,7 +158,7 @@ def measure_cuts(reader: Reader, reading: Reading, hits: Sequence[Hit]) -> list[
 
 
 def measure_controls(
-    index: PassageCollection, reader: Reader, reading: Reading, excluded: set[int], count: int
+    index: FolderIndex, reader: Reader, reading: Reading, excluded: set[int], count: int
 ) -> list[CutPassage]:
     """Put control passages before the other passages, and cut each of them; the text of the answer stays the same.
 
@@ -184,3 +178,28 @@ def measure_controls(
         dataclasses.replace(passage, attention=weight, is_control=True)
         for passage, weight in zip(controls, weights, strict=True)
     ]
+
+
+def choose_controls(
+    passages: FolderIndex, question: str, excluded: Collection[int], length: int, count: int
+) -> list[Hit]:
+    """Return control passages, to compare the effect of a cut with: random ones of a similar length.
+
+    The same question in the same index gives the same passages.
+
+    Args:
+        excluded: The numbers of passages that may fit the question.
+        count: How many controls; fewer are returned if there are too few passages.
+    """
+    generator = random.Random(f"{len(passages)} {question}")
+    numbers = [
+        number
+        for number in generator.sample(range(len(passages)), min(len(passages), CANDIDATES * count + len(excluded)))
+        if number not in excluded
+    ]
+    controls = []
+    for start in range(0, min(len(numbers), CANDIDATES * count), CANDIDATES):
+        candidates = [(number, passages.get(number)) for number in numbers[start : start + CANDIDATES]]
+        number, passage = min(candidates, key=lambda candidate: abs(len(candidate[1].text) - length))
+        controls.append(Hit(number, passage, score=0.0))
+    return controls

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -11,15 +12,33 @@ from torch import Tensor
 
 from jumok.attention import Cache
 from jumok.checkpoint import Loaded
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.lens import KnockOut, Lens
 from jumok.models.gpt import COUNTED_POSITIONS, GPT
 
-from .prompt import Prompt, build_prompt
-from .reading import Reading, explain_split_characters, get_token_log_probabilities, list_words
+from .reading import Reader, Reading, get_token_log_probabilities
+
+INSTRUCTION = "Answer the question with a short phrase from the text."
+# Stand for the passages while a chat template is rendered. Private-use characters occur in no template.
+_PASSAGES = "\ue000"
+_QUESTION = "\ue001"
 
 
-class PromptReader:
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as tokens, with the positions of each passage.
+
+    Args:
+        passages: For each passage, the positions of its tokens, in the order of the passages that were given.
+    """
+
+    token_ids: list[int]
+    passages: tuple[range, ...]
+    question: range
+
+
+class PromptReader(Reader):
     """Reads passages in the prompt of a language model.
 
     Args:
@@ -31,16 +50,11 @@ class PromptReader:
             raise ArgumentError(
                 f"a {loaded.family} model cannot read passages in a prompt; choose a language model such as smollm2"
             )
-        self.loaded = loaded
+        super().__init__(loaded)
         self.model = loaded.model
-        self.tokenizer = loaded.require_tokenizer()
         # The tokens of the last reading with their keys and values: the cuts need those before each passage. A deque,
         # because only one of two threads may take the cache.
         self._last_reading: deque[tuple[list[int], Cache]] = deque(maxlen=1)
-
-    def explain_unreadable(self, question: str) -> str | None:
-        """Return why the model cannot read a question; None if it can."""
-        return explain_split_characters(self.tokenizer, question)
 
     def build_prompt(self, question: str, passages: Sequence[str], limit: int = 0) -> Prompt:
         """Return the prompt for a question and passages.
@@ -63,14 +77,6 @@ class PromptReader:
 
     @torch.inference_mode()
     def read(self, question: str, passages: Sequence[str], limit: int, cut: Collection[int] = ()) -> Reading:
-        """Return the most probable text, token by token. It ends with an end token or at the end of a line.
-
-        Args:
-            cut: The indices of passages that are cut: no token outside of them may attend to them.
-
-        Raises:
-            ArgumentError: If the prompt is too long, or passages are cut although the model counts the keys in between.
-        """
         prompt = self.build_prompt(question, passages, limit)
         if cut and not self._can_leave_keys_out:
             raise ArgumentError(
@@ -80,50 +86,32 @@ class PromptReader:
         hidden = {position for index in cut for position in prompt.passages[index]}
         positions = [position for position in range(len(prompt.token_ids)) if position not in hidden]
         cache = Cache(capacity=len(positions) + limit)
-        ends = frozenset(self.tokenizer.ends)
-        tokens: list[int] = []
-        log_probabilities: list[float] = []
-        has_ended = False
-
         prompt_tokens = [prompt.token_ids[position] for position in positions]
-        logits = self._forward(prompt_tokens, cache, 1, positions if cut else None)
-        while len(tokens) < limit:
-            token = int(logits[-1].argmax())
-            has_ended = token in ends or (bool(tokens) and "\n" in self.tokenizer.decode([token]))
-            if has_ended:
-                break
-            tokens.append(token)
-            log_probabilities += get_token_log_probabilities(logits, [token])
-            if len(tokens) < limit:
-                position = len(prompt.token_ids) + len(tokens) - 1
-                logits = self._forward([token], cache, 1, [position] if cut else None)
 
+        def step(tokens: list[int]) -> Tensor:
+            position = len(prompt.token_ids) + len(tokens) - 1
+            return self._forward(tokens[-1:], cache, 1, [position] if cut else None)
+
+        logits = self._forward(prompt_tokens, cache, 1, positions if cut else None)
+        reading = self._write(question, passages, limit, logits, step)
         if not cut:
             self._last_reading.append((prompt.token_ids, cache))
-        text = self.tokenizer.decode(tokens).strip()
-        words = list_words(self.tokenizer, tokens)
-        return Reading(question, tuple(passages), tuple(tokens), text, tuple(log_probabilities), words, not has_ended)
+        return reading
+
+    def _is_end(self, token: int, tokens: list[int]) -> bool:
+        return token in self.tokenizer.ends or (bool(tokens) and "\n" in self.tokenizer.decode([token]))
 
     @torch.inference_mode()
     def score(self, question: str, passages: Sequence[str], token_ids: Sequence[int]) -> Reading:
-        """Return the log-probabilities of a text that is given, token by token.
-
-        Args:
-            token_ids: The tokens of the text, at least one.
-        """
         prompt = self.build_prompt(question, passages, len(token_ids))
         tokens = [*prompt.token_ids, *token_ids[:-1]]
         cache = Cache(capacity=len(tokens))
         logits = self._forward(tokens, cache, len(token_ids))
         self._last_reading.append((prompt.token_ids, cache))
-        log_probabilities = get_token_log_probabilities(logits, token_ids)
-        text = self.tokenizer.decode(token_ids).strip()
-        words = list_words(self.tokenizer, token_ids)
-        return Reading(question, tuple(passages), tuple(token_ids), text, log_probabilities, words)
+        return self._build_reading(question, passages, token_ids, get_token_log_probabilities(logits, token_ids))
 
     @torch.inference_mode()
     def score_cuts(self, reading: Reading) -> list[tuple[float, ...]]:
-        """Return for each passage the log-probabilities of the text's tokens without that passage."""
         if not reading.token_ids:
             return [() for _ in reading.passages]
         prompt = self.build_prompt(reading.question, reading.passages, len(reading.token_ids))
@@ -133,14 +121,11 @@ class PromptReader:
 
     @torch.inference_mode()
     def measure_attention(self, reading: Reading) -> list[float]:
-        """Return for each passage the attention of the answer's tokens, averaged over layers, heads and tokens.
-
-        The row of the last prompt token is the first one, as it predicts the first token of the answer.
-        """
         if not reading.token_ids:
             return [0.0 for _ in reading.passages]
         prompt = self.build_prompt(reading.question, reading.passages, len(reading.token_ids))
         tokens = torch.tensor([[*prompt.token_ids, *reading.token_ids[:-1]]], device=self.model.device)
+        # the row of the last prompt token is the first one, as it predicts the first token of the answer
         rows = slice(len(prompt.token_ids) - 1, tokens.shape[1])
         sums = torch.zeros(len(prompt.passages), dtype=torch.float64)
         with Lens(self.loaded) as lens:
@@ -209,3 +194,43 @@ class PromptReader:
         )
         assert output.logits is not None
         return output.logits[0]
+
+
+def build_prompt(tokenizer: Tokenizer, question: str, passages: Sequence[str]) -> Prompt:
+    """Return a prompt that contains passages and a question.
+
+    The passages are written in reverse order: the first one, which fits best, stands directly before the question. A
+    model of instructions reads them in its chat template; another one reads plain text that ends with "Answer:".
+    """
+    token_ids: list[int] = []
+    ranges: list[range] = []
+
+    def append(text: str, *, special: bool = False) -> range:
+        start = len(token_ids)
+        token_ids.extend(tokenizer.encode(text, special=special))
+        return range(start, len(token_ids))
+
+    before, between, after = _render_frame(tokenizer)
+    append(before, special=True)
+    for text in reversed(passages):
+        ranges.append(append(f"{text}\n\n"))
+    append(between)
+    question_range = append(question)
+    append(after)
+    return Prompt(token_ids, tuple(reversed(ranges)), question_range)
+
+
+def _render_frame(tokenizer: Tokenizer) -> tuple[str, str, str]:
+    """Return the text before the passages, between them and the question, and after the question."""
+    request = f"{_PASSAGES}Question: {_QUESTION}"
+    if tokenizer.chat_template is None:
+        rendered = f"{INSTRUCTION}\n\n{request}\nAnswer:"
+    else:
+        messages = [
+            {"role": "system", "content": INSTRUCTION},
+            {"role": "user", "content": f"{request}\nAnswer briefly."},
+        ]
+        rendered = tokenizer.apply_chat_template(messages)
+    before, after_passages = rendered.split(_PASSAGES)
+    between, after = after_passages.split(_QUESTION)
+    return before, between, after

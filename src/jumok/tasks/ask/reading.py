@@ -1,15 +1,16 @@
-"""What a reader returns: the text that it wrote from some passages, with the log-probability of each token."""
+"""A reader answers a question from passages; a reading is what it wrote, with the log-probability of each token."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import group_words
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.retrieval.search.bm25 import has_paired_characters
@@ -36,51 +37,91 @@ class Reading:
     reached_limit: bool = False
 
 
-@runtime_checkable
-class Reader(Protocol):
-    """A model that answers a question from passages."""
+class Reader(ABC):
+    """A model that answers a question from passages.
+
+    A passage is cut by removing its keys: no token outside of it may attend to it. Everything else stays, also the
+    positions.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        self.tokenizer = loaded.require_tokenizer()
+
+    @abstractmethod
+    def read(self, question: str, passages: Sequence[str], limit: int, cut: Collection[int] = ()) -> Reading:
+        """Return the most probable text, token by token.
+
+        Args:
+            limit: The largest number of tokens.
+            cut: The indices of passages that are cut.
+        """
+
+    @abstractmethod
+    def score(self, question: str, passages: Sequence[str], token_ids: Sequence[int]) -> Reading:
+        """Return the log-probabilities of a text that is given, of at least one token."""
+
+    @abstractmethod
+    def score_cuts(self, reading: Reading) -> list[tuple[float, ...]]:
+        """Return for each passage the log-probabilities of the text's tokens without that passage."""
+
+    @abstractmethod
+    def measure_attention(self, reading: Reading) -> list[float]:
+        """Return for each passage the weights on its tokens while the text is written, added up, and averaged over
+        layers, heads and tokens of the text."""
 
     def explain_unreadable(self, question: str) -> str | None:
-        """Return why the model cannot read a question; None if it can."""
-        ...
+        """Return why the model cannot read a question; None if it can.
 
-    def read(self, question: str, passages: Sequence[str], limit: int) -> Reading:
-        """Return the most probable text, token by token."""
-        ...
-
-    def score(self, question: str, passages: Sequence[str], token_ids: Sequence[int]) -> Reading:
-        """Return the log-probabilities of a text that is given, token by token."""
-        ...
-
-    def score_cuts(self, reading: Reading) -> list[tuple[float, ...]]:
-        """Return for each passage the log-probabilities of the text's tokens without that passage.
-
-        A passage is cut by removing its keys: no token outside of it may attend to it. Everything else stays, also
-        the positions.
+        A tokenizer that was trained on Korean, Chinese or Japanese has a token for most of its syllables; any other one
+        splits each of them into bytes.
         """
-        ...
+        characters = "".join(character for character in question if has_paired_characters(character))
+        limit = MAX_TOKENS_PER_CHARACTER * len(characters)
+        if not characters or len(self.tokenizer.encode(characters, special=False)) < limit:
+            return None
+        return (
+            "this reader was not trained on the language of the question: its tokenizer splits each syllable into "
+            "several bytes, so the passages are shown without an answer"
+        )
 
-    def measure_attention(self, reading: Reading) -> list[float]:
-        """Return for each passage the attention that it receives while the text is written.
+    def _write(
+        self, question: str, passages: Sequence[str], limit: int, logits: Tensor, step: Callable[[list[int]], Tensor]
+    ) -> Reading:
+        """Choose the most probable token again and again.
 
-        The weights on the passage's tokens are added up, and averaged over all layers, heads and tokens of the text.
+        Args:
+            logits: The logits of the first token, [1, vocab].
+            step: Takes the tokens so far, reads the last one, and returns the logits of the next one, [1, vocab].
         """
-        ...
+        tokens: list[int] = []
+        log_probabilities: list[float] = []
+        while True:
+            token = int(logits[-1].argmax())
+            has_ended = self._is_end(token, tokens)
+            if not has_ended:
+                tokens.append(token)
+                log_probabilities += get_token_log_probabilities(logits, [token])
+            if has_ended or len(tokens) == limit:
+                return self._build_reading(question, passages, tokens, log_probabilities, not has_ended)
+            logits = step(tokens)
 
+    @abstractmethod
+    def _is_end(self, token: int, tokens: list[int]) -> bool:
+        """Return True if a token ends the text that consists of ``tokens``."""
 
-def explain_split_characters(tokenizer: Tokenizer, question: str) -> str | None:
-    """Return why a model cannot read Korean, Chinese or Japanese; None if it can, or if there is none in the question.
-
-    A tokenizer that was trained on a language has a token for most of its syllables; any other one splits each of them
-    into bytes.
-    """
-    characters = "".join(character for character in question if has_paired_characters(character))
-    if not characters or len(tokenizer.encode(characters, special=False)) < MAX_TOKENS_PER_CHARACTER * len(characters):
-        return None
-    return (
-        "this reader was not trained on the language of the question: its tokenizer splits each syllable into several "
-        "bytes, so the passages are shown without an answer"
-    )
+    def _build_reading(
+        self,
+        question: str,
+        passages: Sequence[str],
+        token_ids: Sequence[int],
+        log_probabilities: Sequence[float],
+        reached_limit: bool = False,
+    ) -> Reading:
+        text = self.tokenizer.decode(token_ids).strip()
+        words = list_words(self.tokenizer, token_ids)
+        scores = tuple(log_probabilities)
+        return Reading(question, tuple(passages), tuple(token_ids), text, scores, words, reached_limit)
 
 
 def list_words(tokenizer: Tokenizer, token_ids: Sequence[int]) -> tuple[str, ...]:
@@ -93,10 +134,6 @@ def list_words(tokenizer: Tokenizer, token_ids: Sequence[int]) -> tuple[str, ...
 
 
 def get_token_log_probabilities(logits: Float[Tensor, "token vocab"], token_ids: Sequence[int]) -> tuple[float, ...]:
-    """Return the log-probability of each token.
-
-    Args:
-        token_ids: One token for each position.
-    """
+    """Return the log-probability of each token; there is one token for each position."""
     chosen = torch.tensor(token_ids, device=logits.device)[:, None]
     return tuple(logits.float().log_softmax(-1).gather(-1, chosen)[:, 0].tolist())

@@ -15,6 +15,7 @@ from jumok.checkpoint import Loaded
 from jumok.data.audio.log_mel import HOP, WINDOW
 from jumok.errors import ArgumentError
 from jumok.lens import Capture, Edit, KnockOut, Lens
+from jumok.lens.edits.apply_edits import EditListener
 from jumok.models.speech import FRAMES_PER_POSITION, Speech
 from jumok.tap import listen
 
@@ -102,7 +103,7 @@ def transcribe_with_edits(
     if not edits:
         return transcribe_window(loaded, features, language)
     start = torch.tensor([[loaded.model.start_token]], device=features.device)
-    listener = lens.create_edit_listener(edits, lens.find_sites(features, start))
+    listener = EditListener(edits, lens.find_sites(features, start), lens.model)
     with listen(listener):
         transcript = transcribe_window(loaded, features, language)
     listener.check_applied()

@@ -79,7 +79,7 @@ class Answerer:
         key = ("tile", inspection.list_serials(ask.show), *part)
         stored = self._tiles.get(key)
         if stored is None:
-            tile = tiles.compute_tile(
+            cells, is_preview = tiles.compute_tile(
                 maps,
                 ask.head,
                 ask.level,
@@ -90,8 +90,8 @@ class Answerer:
                 check=job.check,
             )
             encode = tiles.encode_differences if ask.show == "difference" else tiles.encode_weights
-            rows, columns = tile.cells.shape
-            stored = encode(tile.cells).tobytes(), messages.Tile(rows, columns, tile.is_preview)
+            rows, columns = cells.shape
+            stored = encode(cells).tobytes(), messages.Tile(rows, columns, is_preview)
             self._tiles.put(key, *stored)
         return stored[1], (stored[0],)
 

@@ -12,7 +12,7 @@ from jumok.errors import ArgumentError
 from jumok.lab.formula_steps import TEXTS
 from jumok.lab.model_steps import HeadNumbers, has_usual_scale, read_head
 from jumok.lens.capture.captured_attention import CapturedCall
-from jumok.lens.edits.apply_edits import TemperatureScore
+from jumok.lens.edits.edit_types import TemperatureScore
 from jumok.web import messages
 from jumok.web.forward_pass import MAX_KEPT_POSITIONS, Pass
 

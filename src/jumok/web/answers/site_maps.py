@@ -7,17 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from jumok.attention.score import ScaledDot
 from jumok.layers.patches import PatchLayout
-from jumok.lens.capture.captured_attention import CapturedAttention
+from jumok.lens.capture.captured_attention import CapturedAttention, Tile
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.sites import SOURCE, TARGET, AxisSides
 from jumok.web import messages
 
-Tile = Float[Tensor, "query key"]
 LocatePatches = Callable[[str], PatchLayout | None]
 
 STACK_TITLES = {

@@ -69,12 +69,7 @@ class _Recording:
     silences: list[int] = field(default_factory=list)
 
     def record(self, samples: int | None, count: int, events: Any) -> int:
-        """Store what the library passes to its callback; return 0, which means: continue.
-
-        Args:
-            samples: The address of new samples; None = there are none.
-            events: An array of events, up to one of type LIST_END.
-        """
+        """Store what the library passes to its callback; return 0, which means: continue."""
         if samples and count > 0:
             self.pcm += ctypes.string_at(samples, 2 * count)
         index = 0
@@ -101,13 +96,9 @@ def speak(text: str, voice: str = "en-us", *, speed: float = 1.0, pitch: float =
     an event has neither start nor end, and the word before has no end.
 
     Args:
-        text: One or more sentences, at most 2,000 characters.
         voice: A language, such as "en-us", "en-gb" or "ko", optionally with a variant: "en-us+f4", "ko+m3".
         speed: The factor on the usual speed of 175 words per minute, from 0.5 to 2.5.
         pitch: The factor on the voice's own pitch, from 0.5 to 1.9; the mean pitch follows it within about 10%.
-
-    Raises:
-        ArgumentError: If espeak-ng is not installed or has no such voice, or an argument is out of range.
     """
     check_speech_request(text, speed, pitch)
     text = " ".join(text.split())

@@ -73,13 +73,7 @@ def speak(text: str, voice: str = "slt", *, speed: float = 1.0, pitch: float = 1
     30 ms). A word that begins with a plosive starts with the silent closure before it is heard.
 
     Args:
-        text: One or more sentences, at most 2,000 characters.
-        voice: One of "slt", "awb", "rms" and "kal".
-        speed: The factor on the voice's own speed, from 0.5 to 2.5.
         pitch: The factor on the voice's own pitch, from 0.5 to 1.9; voice rms has only its own.
-
-    Raises:
-        ArgumentError: If flite is not installed or has no such voice, or an argument is out of range.
     """
     check_speech_request(text, speed, pitch)
     if not text.isascii():

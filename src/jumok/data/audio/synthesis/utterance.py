@@ -46,12 +46,7 @@ class Utterance:
 
 
 def resample(pcm: bytes, rate: int) -> Float[Tensor, " sample"]:
-    """Convert 16-bit samples of a synthesiser to floats at ``SYNTHESIS_RATE``.
-
-    Args:
-        pcm: The samples, as signed 16-bit integers in the machine's byte order.
-        rate: Their number per second.
-    """
+    """Convert 16-bit samples of a synthesiser to floats at ``SYNTHESIS_RATE``."""
     samples = np.frombuffer(pcm, np.int16).astype(np.float32) / 32768
     if rate != SYNTHESIS_RATE:
         try:
@@ -69,15 +64,7 @@ def seed_noise() -> None:
 
 
 def check_speech_request(text: str, speed: float, pitch: float) -> None:
-    """Check the arguments that every synthesiser takes.
-
-    Args:
-        speed: The factor on the voice's own speed.
-        pitch: The factor on the voice's own pitch.
-
-    Raises:
-        ArgumentError: If one of them is out of range.
-    """
+    """Check the arguments that every synthesiser takes."""
     if not text.strip() or "\0" in text:
         raise ArgumentError("the text to speak must contain a word, and no zero character")
     if len(text) > MAX_TEXT:

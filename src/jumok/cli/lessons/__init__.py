@@ -1,1 +1,0 @@
-"""Commands for lessons: ``jumok experiment``, ``jumok cost`` and ``jumok check``."""

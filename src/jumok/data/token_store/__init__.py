@@ -1,1 +1,0 @@
-"""Token store: token ids on disk, memory-mapped."""
