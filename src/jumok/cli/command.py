@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 import click
 
 from jumok.defaults import LANGUAGES
-from jumok.errors import get_reader_language
 
 SCALES = ("linear", "sqrt", "row")  # those of jumok.draw, which only commands that draw import
 
@@ -68,21 +67,11 @@ def list_given_options(context: click.Context) -> dict[str, str]:
     }
 
 
-def collect_given_options(context: click.Context, *names: str) -> dict[str, Any]:
-    """Return the values of the named options that the user wrote, without those that have their default value."""
-    return {name: context.params[name] for name in list_given_options(context) if name in names}
-
-
 language_option = click.option(
     "--language",
     type=click.Choice(LANGUAGES),
     help="The language of texts and pictures.  [default: ko in a Korean locale, else en]",
 )
-
-
-def select_language(language: str | None) -> str:
-    """Return the chosen language, or without one that of the locale."""
-    return get_reader_language() if language is None else language
 
 
 def add_picture_options(subject: str) -> Decorator:

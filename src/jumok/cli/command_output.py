@@ -42,7 +42,12 @@ class CommandOutput:
         click.echo(text if isinstance(text, str) else text.select(self.language))
 
     def print_table(
-        self, columns: str, rows: Iterable[Sequence[object]], headings: Sequence[str] = (), indent: int = 0
+        self,
+        columns: str,
+        rows: Iterable[Sequence[object]],
+        headings: Sequence[str] = (),
+        indent: int = 0,
+        gap: int = 2,
     ) -> None:
         """Print a table.
 
@@ -50,8 +55,9 @@ class CommandOutput:
             columns: The alignment of each column, "l" or "r".
             headings: The first line; none by default.
             indent: Spaces before each line.
+            gap: Spaces between two columns.
         """
-        table = format_table(columns, rows, headings)
+        table = format_table(columns, rows, headings, gap)
         if table:
             click.echo(textwrap.indent(table, " " * indent))
 
@@ -73,7 +79,7 @@ class CommandOutput:
         click.echo(f"jumok: {message}", err=True)
 
 
-def format_table(columns: str, rows: Iterable[Sequence[object]], headings: Sequence[str] = ()) -> str:
+def format_table(columns: str, rows: Iterable[Sequence[object]], headings: Sequence[str] = (), gap: int = 2) -> str:
     """Return a table as lines of text, as wide as its cells need. A Hangul letter is two terminal cells wide.
 
     Args:
@@ -87,7 +93,7 @@ def format_table(columns: str, rows: Iterable[Sequence[object]], headings: Seque
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=bool(headings))
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, show_header=bool(headings))
     for index, alignment in enumerate(columns):
         heading = headings[index] if headings else ""
         table.add_column(heading, justify="right" if alignment == "r" else "left", no_wrap=True)

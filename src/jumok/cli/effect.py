@@ -22,8 +22,8 @@ from .command import (
     Command,
     add_picture_options,
     check_picture_paths,
-    collect_given_options,
     json_option,
+    list_given_options,
     show_progress,
 )
 from .command_output import CommandOutput
@@ -159,8 +159,9 @@ def effect(
 def _refuse_unused_options(context: click.Context, over: str) -> None:
     """Raise an error for options that would have no effect, instead of ignoring them."""
     other = "edges" if over == "heads" else "heads"
-    for name in collect_given_options(context, *OVER_OPTIONS[other]):
-        raise click.UsageError(f"--{name} applies only to --over {other}, not to --over {over}")
+    for name, option in list_given_options(context).items():
+        if name in OVER_OPTIONS[other]:
+            raise click.UsageError(f"{option} applies only to --over {other}, not to --over {over}")
 
 
 def _choose_metric(metric: str | None, position: int | None, **targets: str | int | None) -> type[Metric] | None:

@@ -10,7 +10,7 @@ import click
 from jumok import defaults
 
 from .arguments import read_arguments, read_if_text_file
-from .command import Command, collect_given_options, json_option, show_progress
+from .command import Command, json_option, list_given_options, show_progress
 from .command_output import CommandOutput
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
     output = CommandOutput(as_json)
     loaded = load(model)
     reads, task = loaded.model.reads, loaded.model.task
-    chosen_options = collect_given_options(context, *options)
+    chosen_options = {name: options[name] for name in list_given_options(context) if name in options}
     if reads == "audio":
         _print_transcripts(loaded, texts, chosen_options, output)
         return
