@@ -55,11 +55,7 @@ def read_arguments(arguments: tuple[str, ...]) -> list[str]:
 
 
 def read_if_text_file(argument: str) -> str:
-    """Return the content of the text file that an argument names; any other argument is returned unchanged.
-
-    Args:
-        argument: Text, or the path of a text file, an image or a recording.
-    """
+    """Return the content of the text file that an argument names; any other argument is returned unchanged."""
     from jumok.errors import ArgumentError
 
     path = Path(argument)
@@ -113,9 +109,6 @@ def load_and_prepare(
 def parse_layer(layer: str) -> int | str:
     """Return the value of --layer: the number of a layer, or the name of an attention.
 
-    Args:
-        layer: The text on the command line.
-
     >>> parse_layer("-1"), parse_layer("decoder.0.cross")
     (-1, 'decoder.0.cross')
     """
@@ -125,11 +118,7 @@ def parse_layer(layer: str) -> int | str:
 def read_page_input(arguments: tuple[str, ...]) -> tuple[str, str | None]:
     """Return the model and the input of a page from the arguments [MODEL] [INPUT], without importing torch.
 
-    Args:
-        arguments: The positional arguments of the command. Without an input, the page begins with its own.
-
-    Raises:
-        JumokError: If the model or the file is not on this machine.
+    Without an input, the page begins with its own.
     """
     if len(arguments) <= 1 and all(map(_is_model_name, arguments)):
         model, text = (*arguments, DEFAULT_MODEL)[0], None
@@ -158,11 +147,7 @@ def _check_model_exists(name: str) -> None:
 
 
 def split_model_and_input(arguments: tuple[str, ...]) -> tuple[str, str]:
-    """Return the name of the model (by default "tiny") and the input.
-
-    Args:
-        arguments: The positional arguments of a command, [MODEL] INPUT.
-    """
+    """Return the model (by default "tiny") and the input of the arguments [MODEL] INPUT."""
     from jumok.errors import ArgumentError
 
     if len(arguments) > 2:

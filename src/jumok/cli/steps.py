@@ -215,11 +215,7 @@ def _build_model_example(arguments: tuple[str, ...], options: dict[str, Any], as
 
 
 def _describe_as_json(example: Example, language: str) -> dict[str, Any]:
-    """Return an example as JSON fields.
-
-    Args:
-        language: "en" or "ko".
-    """
+    """Return an example as JSON fields."""
     return {
         "title": example.title.select(language),
         "language": language,
@@ -247,12 +243,7 @@ def _print_example(name: str, example: Example, output: CommandOutput) -> None:
 
 
 def _draw_weights(example: Example, path: Path, language: str) -> str:
-    """Draw the weights of an example as one map, or as a grid if it has several, and return the path.
-
-    Args:
-        path: Where to write the picture.
-        language: The language of the texts, "en" or "ko".
-    """
+    """Draw the weights of an example as one map, or as a grid if it has several, and return the path."""
     from jumok import draw
 
     steps = [step for step in example.steps if step.is_weights]

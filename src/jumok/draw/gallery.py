@@ -81,9 +81,6 @@ def save_gallery(
 def wrap_text(text: str, width: int = CAPTION_CELLS, lines: int = CAPTION_LINES) -> list[str]:
     """Break a text at spaces into lines, and shorten what does not fit.
 
-    Args:
-        width: The largest width of a line, in terminal cells.
-
     >>> wrap_text("woman in manual wheelchair facing right", 16)
     ['woman in manual', 'wheelchair faci…']
     """

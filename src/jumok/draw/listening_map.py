@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 from jumok.errors import DrawError
 
 from .cell_text import count_cells
-from .checks import Pattern, check_single_pattern
+from .checks import check_single_pattern
 from .figure import CAPTION_INK, Canvas, open_canvas
 from .panel import COLOR_MAP, FRAME, draw_color_bar, thin_frame
-from .shading import Shading, choose_shading
+from .shading import Shades, choose_shading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,125 +102,102 @@ def save_listening_map(
     PosixPath('word.png')
     """
     pattern = check_single_pattern(weights)
-    loudness = _check_spectrogram(spectrogram)
+    loudness = numpy.asarray(spectrogram, dtype=numpy.float64)
+    if loudness.ndim != 2 or not loudness.size or not numpy.isfinite(loudness).all():
+        raise DrawError(f"The spectrogram has the shape {loudness.shape}; give finite numbers [band, frame].")
     shading = choose_shading([pattern], scale, largest=float(pattern.max()))
     if len(labels) != len(pattern) or (spans and len(spans) != len(pattern)):
         raise DrawError(f"There are {len(pattern)} rows of weights; give one label, and one span, for each of them.")
     if seconds <= 0:
         raise DrawError(f"The audio has {seconds:g} seconds; give a length above 0.")
-    map_to_draw = _ListeningMap(
-        loudness,
-        pattern,
-        tuple(labels),
-        tuple(words),
-        (begin, begin + seconds),
-        tuple(spans),
-        tuple(bands),
-        texts or ListeningTexts(),
-        shading,
-    )
-    return map_to_draw.save(path)
 
+    texts = texts or ListeningTexts()
+    times = (begin, begin + seconds)
+    width = min(max(seconds * INCHES_PER_SECOND, LEAST_WIDTH), MOST_WIDTH)
+    lanes = _assign_lanes(words, seconds / width)
+    words_height = LANE_HEIGHT * (1 + max(lanes, default=0)) if words else 0.0
+    row_height = min(ROW_HEIGHT, max(LEAST_ROW_HEIGHT, 8.0 / len(pattern)))
+    rows_height = row_height * len(pattern)
+    names = [*astuple(texts), *labels, *(word.text for word in words), *(name for _, name in bands)]
+    with open_canvas(path, names) as canvas:
+        canvas.resize(width, words_height + SPECTROGRAM_HEIGHT + GAP + rows_height)
+        sound = canvas.add_axes(0.0, words_height, width, SPECTROGRAM_HEIGHT)
+        _draw_sound(sound, canvas, loudness, times, bands)
+        sound.set_ylabel(canvas.replace_missing(texts.bands), fontsize=LABEL_SIZE, color=CAPTION_INK)
 
-def _check_spectrogram(spectrogram: ArrayLike) -> Loudness:
-    loudness = numpy.asarray(spectrogram, dtype=numpy.float64)
-    if loudness.ndim != 2 or not loudness.size or not numpy.isfinite(loudness).all():
-        raise DrawError(f"The spectrogram has the shape {loudness.shape}; give finite numbers [band, frame].")
-    return loudness
+        listening = canvas.add_axes(0.0, words_height + SPECTROGRAM_HEIGHT + GAP, width, rows_height)
+        _draw_weights(listening, shading.compute_shades(pattern), times, spans)
+        label_size = min(LABEL_SIZE, row_height * 72 / 1.25)
+        listening.set_yticks(range(len(pattern)), canvas.format_labels(labels), fontsize=label_size)
+        listening.set_ylabel(canvas.replace_missing(texts.rows), fontsize=LABEL_SIZE, color=CAPTION_INK)
+        listening.set_xlabel(canvas.replace_missing(texts.time), fontsize=LABEL_SIZE, color=CAPTION_INK)
 
-
-@dataclass(frozen=True)
-class _ListeningMap:
-    """A checked picture."""
-
-    loudness: Loudness
-    weights: Pattern
-    labels: tuple[str, ...]
-    words: tuple[TimedText, ...]
-    times: tuple[float, float]
-    spans: tuple[tuple[float, float] | None, ...]
-    bands: tuple[tuple[float, str], ...]
-    texts: ListeningTexts
-    shading: Shading
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Draw the picture, and write it."""
-        seconds = self.times[1] - self.times[0]
-        width = min(max(seconds * INCHES_PER_SECOND, LEAST_WIDTH), MOST_WIDTH)
-        lanes = _assign_lanes(self.words, seconds / width)
-        words_height = LANE_HEIGHT * (1 + max(lanes, default=0)) if self.words else 0.0
-        row = min(ROW_HEIGHT, max(LEAST_ROW_HEIGHT, 8.0 / len(self.weights)))
-        rows_height = row * len(self.weights)
-
-        texts = [*astuple(self.texts), *self.labels, *(word.text for word in self.words)]
-        texts += [name for _, name in self.bands]
-        with open_canvas(path, texts) as canvas:
-            canvas.resize(width, words_height + SPECTROGRAM_HEIGHT + GAP + rows_height)
-            sound = canvas.add_axes(0.0, words_height, width, SPECTROGRAM_HEIGHT)
-            listening = canvas.add_axes(0.0, words_height + SPECTROGRAM_HEIGHT + GAP, width, rows_height)
-            self._draw_sound(sound, canvas)
-            self._draw_weights(listening, canvas, row)
-            if self.words:
-                axes = canvas.add_axes(0.0, 0.0, width, words_height)
-                axes.set_ylim(0, words_height)
-                self._draw_words(axes, (sound, listening), canvas, lanes)
-            canvas.write_heading(self.texts.title, self.texts.caption)
-            draw_color_bar(canvas, self.shading, name=self.texts.weight)
-        return canvas.path
-
-    def _draw_sound(self, axes: Axes, canvas: Canvas) -> None:
-        from matplotlib.colors import LinearSegmentedColormap
-
-        colours = LinearSegmentedColormap.from_list("sound", list(SOUND_COLOURS))
-        extent = (*self.times, -0.5, len(self.loudness) - 0.5)
-        axes.imshow(self.loudness, cmap=colours, origin="lower", aspect="auto", extent=extent, interpolation="nearest")
-        axes.set_yticks([band for band, _ in self.bands], canvas.format_labels(name for _, name in self.bands))
-        axes.set_ylabel(canvas.replace_missing(self.texts.bands), fontsize=LABEL_SIZE, color=CAPTION_INK)
-        axes.tick_params(labelsize=LABEL_SIZE - 1, length=2, width=0.6, color=FRAME, labelbottom=False)
-        axes.set_xlim(self.times)
-        thin_frame(axes)
-
-    def _draw_weights(self, axes: Axes, canvas: Canvas, row_height: float) -> None:
-        from matplotlib.patches import Rectangle
-
-        count = len(self.weights)
-        shades = self.shading.compute_shades(self.weights)
-        extent = (*self.times, count - 0.5, -0.5)
-        axes.imshow(shades, cmap=COLOR_MAP, vmin=0, vmax=1, aspect="auto", extent=extent, interpolation="nearest")
-        first = 0
-        for span, rows in groupby(self.spans):  # adjacent rows of one word share a frame
-            rows_of_word = len(list(rows))
-            if span is not None:
-                box = ((span[0], first - 0.5), span[1] - span[0], rows_of_word)
-                axes.add_patch(Rectangle(*box, fill=False, edgecolor=SPAN_INK, linewidth=0.7))
-            first += rows_of_word
-        size = min(LABEL_SIZE, row_height * 72 / 1.25)
-        axes.set_yticks(range(count), canvas.format_labels(self.labels), fontsize=size)
-        axes.set_ylabel(canvas.replace_missing(self.texts.rows), fontsize=LABEL_SIZE, color=CAPTION_INK)
-        axes.set_xlabel(canvas.replace_missing(self.texts.time), fontsize=LABEL_SIZE, color=CAPTION_INK)
-        axes.tick_params(axis="x", labelsize=LABEL_SIZE, length=3, width=0.6, color=FRAME)
-        axes.tick_params(axis="y", length=2, width=0.6, color=FRAME, pad=3)
-        axes.set_xlim(self.times)
-        thin_frame(axes)
-
-    def _draw_words(self, axes: Axes, panels: tuple[Axes, Axes], canvas: Canvas, lanes: list[int]) -> None:
-        """Write the words above the spectrogram, each with a bracket from its start to its end."""
-        seconds_per_inch = (self.times[1] - self.times[0]) / canvas.width
-        axes.set_xlim(self.times)
-        axes.set_axis_off()
-        for word, lane in zip(self.words, lanes, strict=True):
-            low = lane * LANE_HEIGHT
-            middle = (word.start + word.end) / 2
-            text = canvas.replace_missing(word.text)
-            axes.text(middle, low + 0.055, text, ha="center", va="bottom", fontsize=WORD_SIZE)
-            space = min(seconds_per_inch * 0.012, (word.end - word.start) / 4)  # between the bars of two words
-            ends = [word.start + space, word.end - space]
-            axes.plot(ends, [low + 0.03] * 2, color=SPAN_INK, linewidth=1.2, solid_capstyle="butt")
-            if lane:
-                axes.plot([middle] * 2, [0.0, low + 0.03], color=BOUNDARY_INK, linewidth=0.5)
-        for panel in panels:
-            for word in self.words:
+        if words:
+            axes = canvas.add_axes(0.0, 0.0, width, words_height)
+            axes.set_ylim(0, words_height)
+            axes.set_xlim(times)
+            _draw_words(axes, canvas, words, lanes, seconds / width)
+        for panel in (sound, listening):
+            panel.set_xlim(times)
+            thin_frame(panel)
+            for word in words:
                 panel.axvline(word.start, color=BOUNDARY_INK, linewidth=0.5, alpha=0.8)
+        canvas.write_heading(texts.title, texts.caption)
+        draw_color_bar(canvas, shading, name=texts.weight)
+    return canvas.path
+
+
+def _draw_sound(
+    axes: Axes,
+    canvas: Canvas,
+    loudness: Loudness,
+    times: tuple[float, float],
+    bands: Sequence[tuple[float, str]],
+) -> None:
+    """Draw the spectrogram."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("sound", list(SOUND_COLOURS))
+    extent = (*times, -0.5, len(loudness) - 0.5)
+    axes.imshow(loudness, cmap=colours, origin="lower", aspect="auto", extent=extent, interpolation="nearest")
+    axes.set_yticks([band for band, _ in bands], canvas.format_labels(name for _, name in bands))
+    axes.tick_params(labelsize=LABEL_SIZE - 1, length=2, width=0.6, color=FRAME, labelbottom=False)
+
+
+def _draw_weights(
+    axes: Axes, shades: Shades, times: tuple[float, float], spans: Sequence[tuple[float, float] | None]
+) -> None:
+    """Draw the weights, and a frame around the time of each word."""
+    from matplotlib.patches import Rectangle
+
+    extent = (*times, len(shades) - 0.5, -0.5)
+    axes.imshow(shades, cmap=COLOR_MAP, vmin=0, vmax=1, aspect="auto", extent=extent, interpolation="nearest")
+    first = 0
+    for span, rows in groupby(spans):  # adjacent rows of one word share a frame
+        count = len(list(rows))
+        if span is not None:
+            box = ((span[0], first - 0.5), span[1] - span[0], count)
+            axes.add_patch(Rectangle(*box, fill=False, edgecolor=SPAN_INK, linewidth=0.7))
+        first += count
+    axes.tick_params(axis="x", labelsize=LABEL_SIZE, length=3, width=0.6, color=FRAME)
+    axes.tick_params(axis="y", length=2, width=0.6, color=FRAME, pad=3)
+
+
+def _draw_words(
+    axes: Axes, canvas: Canvas, words: Sequence[TimedText], lanes: list[int], seconds_per_inch: float
+) -> None:
+    """Write the words above the spectrogram, each with a bracket from its start to its end."""
+    axes.set_axis_off()
+    for word, lane in zip(words, lanes, strict=True):
+        low = lane * LANE_HEIGHT
+        middle = (word.start + word.end) / 2
+        text = canvas.replace_missing(word.text)
+        axes.text(middle, low + 0.055, text, ha="center", va="bottom", fontsize=WORD_SIZE)
+        space = min(seconds_per_inch * 0.012, (word.end - word.start) / 4)  # between the bars of two words
+        ends = [word.start + space, word.end - space]
+        axes.plot(ends, [low + 0.03] * 2, color=SPAN_INK, linewidth=1.2, solid_capstyle="butt")
+        if lane:
+            axes.plot([middle] * 2, [0.0, low + 0.03], color=BOUNDARY_INK, linewidth=0.5)
 
 
 def _assign_lanes(words: Sequence[TimedText], seconds_per_inch: float) -> list[int]:

@@ -34,11 +34,7 @@ class Shading(NamedTuple):
     skip_first: bool = False
 
     def compute_shades(self, weights: Pattern) -> Shades:
-        """Return a shade between 0 and 1 for each weight; nan in the first column if it is left out.
-
-        Args:
-            weights: Weights ``[query, key]``.
-        """
+        """Return a shade between 0 and 1 for each weight; nan in the first column if it is left out."""
         shown = weights.copy()
         if self.skip_first:
             shown[:, 0] = numpy.nan
@@ -49,11 +45,7 @@ class Shading(NamedTuple):
         return numpy.sqrt(shares) if self.scale == "sqrt" else shares
 
     def list_ticks(self, *, few: bool = False) -> list[tuple[float, str]]:
-        """Return the ticks of the colour bar: the shade and the text of each.
-
-        Args:
-            few: Whether the bar has room for three ticks only.
-        """
+        """Return the ticks of the colour bar, the shade and the text of each; ``few`` are three."""
         if self.scale == "sqrt":
             shares = [0.0, 0.25, 1.0] if few else [0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0]
             return [(share**0.5, f"{share * self.largest:.2g}") for share in shares]
