@@ -26,23 +26,21 @@ from torch import Tensor
 import jumok
 from jumok.checkpoint import Loaded
 from jumok.data.audio.audio_files import read_audio
-from jumok.data.audio.synthesis import SpokenWord
+from jumok.data.audio.utterance import SpokenWord
 from jumok.data.datasets.speech_recordings import list_recordings
-from jumok.lab.experiments.start_errors import (
+from jumok.lab.experiments.timed_speech import (
+    CALIBRATION_TEXTS,
+    CALIBRATION_VOICES,
+    SCORING_TEXTS,
+    SCORING_VOICES,
     HeardSpeech,
+    TimedSpeech,
     choose_heads,
     compute_errors,
     compute_interval,
     compute_median,
     list_heads,
     match_words,
-)
-from jumok.lab.experiments.timed_speech import (
-    CALIBRATION_TEXTS,
-    CALIBRATION_VOICES,
-    SCORING_TEXTS,
-    SCORING_VOICES,
-    TimedSpeech,
     speak_pairs,
 )
 from jumok.tasks.speech import word_times

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jumok.checkpoint.save import save
     from jumok.errors import ArgumentError, BackendError, JumokError, ShapeError
     from jumok.lens import Ablate, KnockOut, Lens, Patch, Remask, Scale, effect
-    from jumok.recipes.run import train
+    from jumok.recipes.training_run import train
     from jumok.tasks.ask import ask
     from jumok.tasks.run import run
     from jumok.web.show import show

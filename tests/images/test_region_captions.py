@@ -15,7 +15,7 @@ import jumok
 from jumok.cli import cli
 from jumok.errors import ArgumentError, JumokError
 from jumok.recipes import TrainingRequest
-from jumok.recipes.images.region_captioner import has_region_features
+from jumok.recipes.images.captioner import has_region_features
 from recipe_runs import SHORT, load_report, train
 from toys import skip_plots
 

@@ -19,7 +19,13 @@ from jumok.lab.experiments.copy_task import (
     draw_batches,
 )
 from jumok.lab.experiments.dependent_steps import count_dependent_steps
-from jumok.lab.experiments.recurrence import QualityRow, SpeedRow, describe_recurrence, measure_recurrence
+from jumok.lab.experiments.recurrence import (
+    QualityRow,
+    Recurrence,
+    SpeedRow,
+    describe_recurrence,
+    measure_recurrence,
+)
 from jumok.lab.result import Result
 from jumok.tap import listen
 
@@ -52,7 +58,7 @@ def set_quality(outcome: Result, model: str, length: int, shares: tuple[float, .
 
 
 def change(outcome: Result, **numbers: object) -> Result:
-    return describe_recurrence(**{**outcome.numbers, **numbers})
+    return describe_recurrence(Recurrence(**{**outcome.numbers, **numbers}))
 
 
 def get_quality(outcome: Result, model: str, length: int) -> QualityRow:

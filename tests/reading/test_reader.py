@@ -21,10 +21,8 @@ from jumok.lens import KnockOut, Lens
 from jumok.models import Fusion, FusionConfig, Transformer
 from jumok.models.fusion import find_passages
 from jumok.recipes import resume_run
-from jumok.recipes.reading.passage_effects import measure_passages
-from jumok.recipes.reading.question_files import read_questions
-from jumok.recipes.reading.reader_report import PASSAGE_COUNTS, write_example
-from jumok.recipes.reading.reading_batches import ReadingTexts
+from jumok.recipes.language.passage_questions import ReadingTexts, read_questions
+from jumok.recipes.language.reader_report import PASSAGE_COUNTS, measure_passages, write_example
 from jumok.tasks import read_input
 from parity import perturb_parameters
 from recipe_runs import SHORT, SMALL, assert_same_run, load_report, train

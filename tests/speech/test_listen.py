@@ -18,12 +18,13 @@ from jumok.errors import ArgumentError, DataError
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.speech import Speech
 from jumok.recipes import TrainingRequest, get_recipe, preview_training, resume_run, start_run
-from jumok.recipes.speech import real_recordings, spoken_words
-from jumok.recipes.speech.clip_texts import SPECIAL_TOKENS, ClipTexts, build_speech_tokens
-from jumok.recipes.speech.spoken_words import VOICES, WORDS, Voice
-from jumok.recipes.speech.stored_clips import (
+from jumok.recipes.speech import listen_report, synthetic_clips
+from jumok.recipes.speech.clips import (
     CLIPS_FILE,
+    SPECIAL_TOKENS,
     ClipLabel,
+    ClipTexts,
+    build_speech_tokens,
     compute_clip_frames,
     load_clips,
     mask_features,
@@ -31,7 +32,10 @@ from jumok.recipes.speech.stored_clips import (
     store_clips,
 )
 from jumok.recipes.speech.synthetic_clips import (
+    VOICES,
+    WORDS,
     ClipPlan,
+    Voice,
     limit_bandwidth,
     plan_random_clips,
     plan_reported_clips,
@@ -350,24 +354,24 @@ def test_recordings_of_known_words_are_scored(
         for number, text in zip((0, 1, 2, 0, 2), spoken, strict=True)
     ]
     monkeypatch.setattr(catalogue, "locate_entry", lambda name: recordings if name == "asterisk-sounds" else None)
-    monkeypatch.setattr(real_recordings, "list_recordings", lambda name: listed)
-    report = real_recordings.score_real_recordings(loaded.model, texts)
+    monkeypatch.setattr(listen_report, "list_recordings", lambda name: listed)
+    report = listen_report.score_real_recordings(loaded.model, texts)
 
     assert report["real_recordings_exact"] == {"asterisk-sounds": 0.75}
     assert [(row["spoken"], row["written"]) for row in report["real_recordings"]] == [
         ("seven", "seven"), ("house", "house"), ("no", "no"), ("house", "no"),
     ]  # fmt: skip
     monkeypatch.setattr(catalogue, "locate_entry", lambda name: None)
-    assert real_recordings.score_real_recordings(loaded.model, texts) == {}
+    assert listen_report.score_real_recordings(loaded.model, texts) == {}
 
 
 @pytest.mark.skipif(ctypes.util.find_library("flite") is None, reason="flite is not installed")
 def test_flite_speaks_english_with_both_synthesisers(tmp_path: Path) -> None:
     voices = {
-        plan.voice.synthesiser for plan in plan_random_clips("training", 60, 1, spoken_words.select_voices("both"))
+        plan.voice.synthesiser for plan in plan_random_clips("training", 60, 1, synthetic_clips.select_voices("both"))
     }
     only = {
-        plan.voice.synthesiser for plan in plan_random_clips("training", 60, 1, spoken_words.select_voices("espeak"))
+        plan.voice.synthesiser for plan in plan_random_clips("training", 60, 1, synthetic_clips.select_voices("espeak"))
     }
 
     assert voices == {"espeak", "flite"} and only == {"espeak"}

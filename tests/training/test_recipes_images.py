@@ -20,10 +20,10 @@ from jumok.draw import save_gallery
 from jumok.errors import ArgumentError, DataError, DrawError, TrainingError
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
-from jumok.recipes.images.image_arrays import hash_images, measure_preparation, move_images, normalise, sample_moves
-from jumok.recipes.images.image_captioner import _parse_base_code_point
+from jumok.recipes.images.captioner import parse_base_code_point
+from jumok.recipes.images.image_arrays import measure_preparation, move_images, normalise, sample_moves
 from jumok.recipes.images.image_classifier import GALLERIES
-from jumok.recipes.shared.splits import split_by_key
+from jumok.recipes.shared.splits import hash_tensors, split_by_key
 from jumok.training import Task
 from toys import StopAt, skip_plots
 
@@ -219,7 +219,7 @@ def test_image_continues_a_classifier(classifier_run: Path, shapes: Path, tmp_pa
 
 
 def test_image_refuses_wrong_model_and_class_count(shapes: Path, gpt_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"can start only from a vit or swin; .*gpt is a gpt"):
+    with pytest.raises(ArgumentError, match=r"can start only from a vit or swin model; .*gpt is a gpt"):
         create_task("image", tmp_path / "run", shapes, {}, start=str(gpt_folder))
     with pytest.raises(ArgumentError, match="classes is 7, but the data has 3"):
         create_task("image", tmp_path / "run", shapes, {**VIT, "classes": 7})
@@ -239,7 +239,7 @@ def test_error_names_the_unreadable_image(shapes: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
     messages: list[str] = []
-    options = {"skip_bad": True, "report": messages.append}
+    options = {"skip_bad": True, "show_message": messages.append}
     with skip_plots():
         start_run(create_request("image", tmp_path / "run", tmp_path / "data", changes, **options))
     assert any(line.startswith("1 skipped; first: ") and "8.png" in line for line in messages)
@@ -290,7 +290,7 @@ def test_caption_learns_korean_captions(captioner_run: Path, shapes: Path) -> No
 def test_reported_captions_are_those_of_jumok_run(captioner_run: Path, shapes: Path) -> None:
     paths = [shapes / kind / f"{number}.png" for kind in CAPTIONS for number in range(80)]
     pixels = torch.stack([torch.from_numpy(numpy.array(Image.open(path)))[None] for path in paths])
-    _, _, held_out = split_by_key(hash_images(pixels), 0.1, 0.1)
+    _, _, held_out = split_by_key(hash_tensors(pixels), 0.1, 0.1)
     loaded = jumok.load(captioner_run)
     captions = [jumok.run(loaded, str(paths[index])) for index in held_out]
     assert captions == [row["written"] for row in load_report(captioner_run)["samples"]]
@@ -302,7 +302,7 @@ def test_caption_continues_a_captioner(captioner_run: Path, shapes: Path, gpt_fo
     expected = loaded.model.state_dict()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in task.model.state_dict().items())
     assert task.tokenizer.encode("가로") == loaded.tokenizer.encode("가로")
-    with pytest.raises(ArgumentError, match=r"can start only from a captioner that reads patches"):
+    with pytest.raises(ArgumentError, match=r"can start only from a captioner model with a tokenizer; .* is a gpt"):
         create_task("caption", tmp_path / "none", shapes, {}, start=str(gpt_folder))
 
 
@@ -322,7 +322,7 @@ def test_variants_of_an_emoji_are_in_the_same_part(monkeypatch: pytest.MonkeyPat
     download_or_skip("emoji")
     monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
     paths = [path for path, _ in image_galleries.load_emoji("train", tones=True)]
-    train, validation, _ = split_by_key([_parse_base_code_point(path) for path in paths], 0.0, 0.05)
+    train, validation, _ = split_by_key([parse_base_code_point(path) for path in paths], 0.0, 0.05)
     modifiers = {"1f3fb", "1f3fc", "1f3fd", "1f3fe", "1f3ff", "fe0f", "200d", "2640", "2642", "27a1"}
 
     def remove_modifiers(path: Path) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.long import MIXINGS, LongConfig
 from jumok.recipes import preview_training, resume_run
-from jumok.recipes.language.masking import (
+from jumok.recipes.language.masked_examples import (
     choose_positions,
     find_surrounding_tokens,
     list_ordinary_tokens,
@@ -135,11 +135,12 @@ def test_masked_refuses_models_without_mask_token(tmp_path: Path, book: Path) ->
     bert = BERT(BERTConfig(vocabulary=256, length=8, width=8, layers=1, heads=1, hidden=8))
     jumok.save(bert, tmp_path / "no tokenizer")
     jumok.save(bert, tmp_path / "no mask", tokenizer=Tokenizer.for_bytes())
-    for name in ("no tokenizer", "no mask"):
-        with pytest.raises(ArgumentError, match="needs a tokenizer with a mask token"):
-            train("masked", tmp_path / "run", book, start=tmp_path / name)
+    with pytest.raises(ArgumentError, match="needs a tokenizer with a mask token"):
+        train("masked", tmp_path / "run", book, start=tmp_path / "no mask")
+    with pytest.raises(ArgumentError, match=r"with a tokenizer; .* is a bert without a tokenizer"):
+        train("masked", tmp_path / "run", book, start=tmp_path / "no tokenizer")
     jumok.save(GPT(GPTConfig(vocabulary=8, length=8, width=8, layers=1, heads=1, hidden=8)), tmp_path / "gpt")
-    with pytest.raises(ArgumentError, match=r"can start only from a bert or a long; .* is a gpt"):
+    with pytest.raises(ArgumentError, match=r"can start only from a bert or long model with a tokenizer; .* is a gpt"):
         train("masked", tmp_path / "run", book, start=tmp_path / "gpt")
     assert not (tmp_path / "run").exists()
 

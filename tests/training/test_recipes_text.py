@@ -154,5 +154,5 @@ def test_text_refuses_short_and_invalid_texts(tmp_path: Path, book: Path) -> Non
 def test_text_refuses_a_model_of_another_family(tmp_path: Path, book: Path) -> None:
     bert = BERT(BERTConfig(vocabulary=20, length=8, width=8, layers=1, heads=1, hidden=8))
     jumok.save(bert, tmp_path / "bert")
-    with pytest.raises(ArgumentError, match="can start only from a gpt with a tokenizer"):
+    with pytest.raises(ArgumentError, match="can start only from a gpt model with a tokenizer"):
         train("text", tmp_path / "run", book, start=tmp_path / "bert")

@@ -22,11 +22,11 @@ from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.models.gpt import GPT
 from jumok.models.numeric import Numeric, NumericConfig
 from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
-from jumok.recipes.shared.batched_decoding import generate_by_length
+from jumok.recipes.shared.seq2seq import generate_by_length
 from jumok.recipes.shared.text_scores import compute_bleu, compute_exact_match
 from jumok.recipes.toys import induction as inductions
-from jumok.recipes.toys.repeated_bytes import generate_piece, generate_rows
-from jumok.recipes.toys.word_sequences import create_word_tokenizer
+from jumok.recipes.toys.induction import generate_piece, generate_rows
+from jumok.recipes.toys.sequences import create_word_tokenizer
 from jumok.training import IGNORE_INDEX, Task
 from toys import StopAt, assert_same_parameters, skip_plots
 
@@ -215,7 +215,7 @@ def test_skip_bad_skips_and_reports_bad_lines(tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_bytes(b"1 2 \xff\n" + b"".join(b"%d 2 3\n" % number for number in range(30)))
     messages: list[str] = []
     request = create_request("copy", tmp_path / "run", tmp_path / "own.txt")
-    request.skip_bad, request.report = True, messages.append
+    request.skip_bad, request.show_message = True, messages.append
     get_recipe("copy").build(request)
     sentence = f"1 skipped; first: {tmp_path / 'own.txt'}:1: character 5 is byte FF, not UTF-8 text"
     assert len(messages) == 1 and messages[0].startswith(sentence)

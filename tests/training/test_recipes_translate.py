@@ -18,10 +18,8 @@ from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.t5 import T5, T5Config
 from jumok.recipes import TrainingRequest, resume_run
-from jumok.recipes.compare_runs import compare_runs
-from jumok.recipes.language.pair_direction import find_korean_column
-from jumok.recipes.language.parallel_text import MAX_HELD_OUT, _read_pairs
-from jumok.recipes.report import format_markdown
+from jumok.recipes.language.parallel_text import MAX_HELD_OUT, TranslateOptions, find_korean_column, read_side
+from jumok.recipes.report import compare_runs, format_markdown
 from jumok.recipes.shared.text_scores import choose_bleu_tokenization, score_translations
 from jumok.training.metrics_log import read_metrics
 from recipe_runs import SHORT, SMALL, assert_same_run, create_task, load_report, train, write_pairs
@@ -132,7 +130,8 @@ def test_batches_are_a_pure_function(tmp_path: Path, pairs: Path) -> None:
 
 def test_held_out_pairs_are_never_trained_on(tmp_path: Path, pairs: Path) -> None:
     request = TrainingRequest("translate", tmp_path / "run", str(pairs), changes=TRANSFORMER)
-    train_pairs, held_out = (list(_read_pairs(request, side, ProblemLog())) for side in ("train", "held-out"))
+    options = TranslateOptions.parse(request)
+    train_pairs, held_out = (list(read_side(request, options, side, ProblemLog())) for side in ("train", "held-out"))
     held_out_sources = {source for source, _ in held_out}
     assert len(train_pairs) + len(held_out) == 120
     assert not {source for source, _ in train_pairs} & held_out_sources
@@ -159,7 +158,8 @@ def test_direction_arranges_the_columns_of_a_file(columns: str, direction: str, 
     (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
     changes = {**TRANSFORMER, "direction": direction}
     request = TrainingRequest("translate", tmp_path / "run", str(tmp_path / "pairs.tsv"), changes=changes)
-    train_pairs, held_out = (list(_read_pairs(request, side, ProblemLog())) for side in ("train", "held-out"))
+    options = TranslateOptions.parse(request)
+    train_pairs, held_out = (list(read_side(request, options, side, ProblemLog())) for side in ("train", "held-out"))
 
     two_directions = [pair for row in rows for pair in (row, row[::-1])]
     by_direction = {"en-ko": rows, "ko-en": [pair[::-1] for pair in rows], "both": two_directions}
@@ -216,7 +216,7 @@ def test_translate_numbers_placeholders_of_the_catalogue(
     for language, texts in (("en", english), ("ko", korean)):
         (folder / language).mkdir(parents=True)
         (folder / language / "a.json").write_text(json.dumps(texts), encoding="utf-8")
-    monkeypatch.setattr("jumok.data.datasets.text_corpora.require_entry_folder", lambda name, download, report: folder)
+    monkeypatch.setattr("jumok.data.datasets.text_corpora.require_entry_folder", lambda *_: folder)
     train("translate", tmp_path / "run", None, **TRANSFORMER, direction=direction)
     report = load_report(tmp_path / "run")
     assert report["direction"] == direction

@@ -21,7 +21,7 @@ from jumok.cli import main
 from jumok.data import token_shards
 from jumok.errors import ArgumentError, TrainingError
 from jumok.recipes import resume_run
-from jumok.recipes.run_setup import format_resume_command
+from jumok.recipes.run_record import format_resume_command
 from jumok.recipes.shared import run_tokenizer
 from jumok.training import Outcome
 from jumok.training.progress import SilentDisplay
@@ -107,7 +107,7 @@ def patch_after_the_tokens() -> None:
 
 
 def patch_after_the_build() -> None:
-    sys.modules["jumok.recipes.run"]._complete_record = die
+    sys.modules["jumok.recipes.training_run"].write_record = die
 
 
 KILLS = {
@@ -176,7 +176,7 @@ def test_ctrl_c_while_data_is_prepared(
     arguments = ["train", "text", "--data", str(data["text"]), "--out", str(run)]
     monkeypatch.setattr(sys, "argv", ["jumok", *arguments, *(f"--set={k}={v}" for k, v in TEXT.items())])
     with monkeypatch.context() as patch:
-        patch.setattr("jumok.recipes.language.language_model.write_shards", interrupt)
+        patch.setattr("jumok.recipes.shared.stored_data.write_shards", interrupt)
         with pytest.raises(SystemExit, match="130"):
             main()
     last = capsys.readouterr().err.splitlines()[-1]

@@ -72,7 +72,7 @@ def test_killed_run_continues_in_its_stored_precision(tmp_path: Path, monkeypatc
         with monkeypatch.context() as patch:
             patch.setattr(loop, "choose_precision", lambda device: "bfloat16")
             start_run(TrainingRequest("numbers", straight, changes=FIELDS))
-            start_run(TrainingRequest("numbers", run, changes=FIELDS, report=messages.append), display=StopAt(2))
+            start_run(TrainingRequest("numbers", run, changes=FIELDS, show_message=messages.append), display=StopAt(2))
         for checkpoint in (run / "checkpoints").iterdir():
             checkpoint.rename(tmp_path / checkpoint.name)
         for name in ("last.json", "metrics.jsonl", "speed.jsonl"):

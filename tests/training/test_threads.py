@@ -19,11 +19,11 @@ from jumok import threads
 from jumok.cli import cli
 from jumok.errors import ArgumentError
 from jumok.models.gpt import GPTConfig
+from jumok.recipes import resume_run
 from jumok.recipes import train as train_recipe
-from jumok.recipes.run import resume_run
 from jumok.threads import choose_training_threads, use_threads
 from jumok.training import Settings, World, loop
-from jumok.training.loop import fix_threads
+from jumok.training.loop import fix_settings
 from jumok.training.progress import ProgressDisplay
 from jumok.training.step import estimate_work
 from recipe_runs import assert_same_run
@@ -79,10 +79,10 @@ def test_work_of_a_step_counts_matrices_and_rows() -> None:
 @needs_two_cores
 def test_threads_follow_work(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "count_cores", lambda: 2)
-    assert fix_threads(toy(), World()).settings.threads == 1  # the steps are small
+    assert fix_settings(toy(), World()).settings.threads == 1  # the steps are small
     monkeypatch.setattr(threads, "WORK_PER_THREAD", 1.0)
-    assert fix_threads(toy(), World()).settings.threads == 2
-    assert fix_threads(toy(threads=1), World()).settings.threads == 1
+    assert fix_settings(toy(), World()).settings.threads == 2
+    assert fix_settings(toy(threads=1), World()).settings.threads == 1
 
 
 @pytest.mark.parametrize("count", [CORES + 1, 100_000])

@@ -217,7 +217,7 @@ def summarize_input(labelled: LabelledInput) -> str:
     if labelled.audio is not None:
         summary = f"{labelled.audio.seconds:.2f} seconds of audio in {count:,} positions of 20 ms"
     if labelled.unknown:
-        from jumok.data.tokenizers.unknown_tokens import format_unknown_words
+        from jumok.data.tokenizers.token_labels import format_unknown_words
 
         named = format_unknown_words(labelled.unknown_words)
         summary += f" ({labelled.unknown:,} of them unknown to its tokenizer{': ' if named else ''}{named})"

@@ -53,8 +53,7 @@ def compare(
 ) -> None:
     """Compare finished training RUNS, one per row: the settings that differ, such as heads or width, and the numbers
     and short texts of their reports. With --text, draw their attention maps side by side."""
-    from jumok.recipes.compare_runs import compare_runs
-    from jumok.recipes.report import format_table_row
+    from jumok.recipes.report import compare_runs, format_table_row
 
     output = CommandOutput(as_json, language)
     paths = check_picture_paths(png, svg)

@@ -18,7 +18,7 @@ from jumok.lens import Lens
 from jumok.lens.edits.edit_base import Edit
 from jumok.lens.effects.effect_table import EffectFigure
 from jumok.lens.effects.measure import effect
-from jumok.recipes.run import train
+from jumok.recipes.training_run import train
 from jumok.tasks.labelled_input import prepare_input
 from jumok.web.saved_file import save_html
 from jumok.web.session import Start

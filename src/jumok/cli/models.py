@@ -48,8 +48,8 @@ def _print_support_levels(names: tuple[str, ...], output: CommandOutput) -> None
     from jumok.checkpoint.resolve import resolve_model_path
     from jumok.checkpoint.transformers_folder import open_model
     from jumok.errors import JumokError
-    from jumok.lens.huggingface.router import REFUSED
-    from jumok.lens.support_level import SupportLevel, find_support_level
+    from jumok.lens.huggingface.router import REFUSED, Support
+    from jumok.lens.support_level import find_support_level
 
     rows: list[dict[str, Any]] = []
     for name in names:
@@ -59,7 +59,7 @@ def _print_support_levels(names: tuple[str, ...], output: CommandOutput) -> None
             try:
                 support = find_support_level(open_model(name, notes.append))
             except JumokError as error:
-                support = SupportLevel(REFUSED, str(error))
+                support = Support(REFUSED, str(error))
         rows.append({"model": name, "level": support.level, "reason": support.reason, "notes": notes})
     if output.as_json:
         output.print_json(rows)

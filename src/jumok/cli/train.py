@@ -80,7 +80,7 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
         sys.exit(_rerun_in_processes(recipe, resume, options))
 
     from jumok.recipes import train as run_recipe
-    from jumok.recipes.run_setup import find_free_folder, format_resume_command
+    from jumok.recipes.run_record import find_free_folder, format_resume_command
     from jumok.training.parallel import LAUNCHER_VARIABLE, LOST_PROCESS_CODE, LostProcessError
     from jumok.training.progress import SilentDisplay
 
@@ -161,7 +161,7 @@ def _rerun_in_processes(recipe: str | None, resume: Path | None, options: dict[s
     """Run the same command in several processes with one folder, and return the exit code."""
     from jumok.checkpoint import run_folder
     from jumok.recipes.launch import launch_processes
-    from jumok.recipes.run_setup import find_free_folder, format_resume_command
+    from jumok.recipes.run_record import find_free_folder, format_resume_command
 
     processes, arguments = options["processes"], sys.argv[1:]
     folder: Path = resume or options["out"] or find_free_folder(str(recipe))
@@ -180,7 +180,7 @@ def _rerun_in_processes(recipe: str | None, resume: Path | None, options: dict[s
 
 def _print_outcome(outcome: Outcome, as_json: bool, options: dict[str, Any]) -> None:
     """Print the report, and exit with 128 + the signal's number if a signal stopped the run."""
-    from jumok.recipes.run_setup import format_resume_command
+    from jumok.recipes.run_record import format_resume_command
 
     folder, done, steps = outcome.folder, outcome.progress.step, options["steps"]
     is_main = os.environ.get("RANK", "0") == "0"

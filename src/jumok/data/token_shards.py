@@ -230,11 +230,7 @@ class ShardWriter:
 
 
 class TokenShards:
-    """The tokens in a folder written by `write_shards`; only the requested tokens are read from disk.
-
-    Attributes:
-        unknown: Number of unknown tokens; None if they were not counted.
-    """
+    """The tokens in a folder written by `write_shards`; only the requested tokens are read from disk."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)

@@ -38,9 +38,9 @@ class Text:
         return Text(self.english.format(**languages[0]), self.korean.format(**languages[1]))
 
 
-def parse_text(entry: Mapping[str, Any]) -> Text:
-    """Return the text of a table with the keys ``en`` and ``ko``."""
-    return Text(entry["en"], entry["ko"])
+def parse_text(entry: Mapping[str, Any] | str) -> Text:
+    """Return the text of a table with the keys ``en`` and ``ko``, or of a string that serves both languages."""
+    return Text(entry, entry) if isinstance(entry, str) else Text(entry["en"], entry["ko"])
 
 
 def join_numbers(numbers: Mapping[Text, str]) -> Text:
@@ -54,8 +54,8 @@ def join_numbers(numbers: Mapping[Text, str]) -> Text:
 class Texts:
     """The texts of a TOML file beside a module, by name; ``group.name`` for a text in a group.
 
-    A text is a table with the keys ``en`` and ``ko``, or a string that is the same in both languages. Lists of texts
-    are tables with two lists.
+    A text is a table with the keys ``en`` and ``ko``, or a string that is the same in both languages. A list of texts
+    is a table with two lists, or one list.
 
     Args:
         module_file: The ``__file__`` of the module; its texts are in the file of the same name with ``.toml``.
@@ -69,9 +69,10 @@ class Texts:
         return parse_text(self._get_entry(name)).fill(**values)
 
     def list(self, name: str, /, **values: object) -> tuple[Text, ...]:
-        """Return the texts of a list, in order."""
+        """Return the texts of a list, in order; the same list may serve both languages."""
         entry = self._get_entry(name)
-        return tuple(Text(*pair).fill(**values) for pair in zip(entry["en"], entry["ko"], strict=True))
+        english, korean = (entry, entry) if isinstance(entry, list) else (entry["en"], entry["ko"])
+        return tuple(Text(*pair).fill(**values) for pair in zip(english, korean, strict=True))
 
     def group(self, name: str, /, **values: object) -> dict[str, Text]:
         """Return the texts of a group by name."""

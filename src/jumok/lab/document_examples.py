@@ -11,7 +11,6 @@ import torch
 from jumok.attention import mask as masks
 from jumok.errors import ArgumentError
 
-from .bilingual_text import Text
 from .formula_steps import TEXTS, Example, Step, compute_steps, compute_weight_steps
 from .input_steps import build_multihead_steps, build_sentence_steps
 
@@ -26,7 +25,7 @@ def _build_mixture() -> Example:
     printed_sum = torch.tensor([[81.5, 81.5]])
     keys = ["v0", "v1", "v2"]
     return Example(
-        Text("a weighted sum of values", "값의 가중합"),
+        TEXTS("examples.mixture"),
         [
             Step("weights", weights, TEXTS("fixed_weights"), ["q0"], keys, printed=weights, is_weights=True),
             Step("V", values, TEXTS("value"), keys, printed=values),
@@ -45,16 +44,13 @@ def _build_causal() -> Example:
     printed = torch.full((4, 4), NAN)
     printed[2] = torch.tensor([0.1, 0.3, 0.6, 0.0])
     return Example(
-        Text("four scores in each row, under a causal mask", "행마다 점수가 네 개인 인과 마스크"),
+        TEXTS("examples.causal"),
         [
             Step("scores", table, TEXTS("scores"), queries, keys, printed=table),
             masked,
             replace(weights, printed=printed),
         ],
-        remark=Text(
-            "An article prints 0.1, 0.3, 0.6 in the third row; the softmax of these scores is 0.118, 0.354, 0.528.",
-            "어떤 글은 셋째 행을 0.1, 0.3, 0.6으로 적었지만, 이 점수의 소프트맥스는 0.118, 0.354, 0.528입니다.",
-        ),
+        remark=TEXTS("remarks.causal"),
     )
 
 
@@ -67,12 +63,9 @@ def _build_one_hot() -> Example:
     query, key, values, products, weights = unscaled_steps[:-1]
     inputs = [replace(step, printed=vectors) for step in (query, key, values)]
     return Example(
-        Text("three words with orthogonal one-hot vectors", "서로 직교하는 원-핫 벡터로 나타낸 단어 세 개"),
+        TEXTS("examples.one-hot"),
         [*inputs, products, weights, *scaled_steps[4:]],
-        remark=Text(
-            "Without the scale each word has the weight e / (e + 2) = 0.576 on itself, with the scale 0.471.",
-            "스케일이 없으면 각 단어가 자신에게 두는 가중치는 e / (e + 2) = 0.576이고, 스케일이 있으면 0.471입니다.",
-        ),
+        remark=TEXTS("remarks.one-hot"),
     )
 
 
@@ -82,14 +75,9 @@ def _build_large_scores() -> Example:
     (weights,) = compute_weight_steps(table, None, query_labels=["q0"], key_labels=keys)
     printed = torch.tensor([[0.01, 0.88, 0.03]])
     return Example(
-        Text("large scores saturate the softmax", "점수가 크면 소프트맥스가 한쪽으로 쏠립니다"),
+        TEXTS("examples.scores"),
         [Step("scores", table, TEXTS("scores"), ["q0"], keys, printed=table), replace(weights, printed=printed)],
-        remark=Text(
-            "A lecture shows the weights 0.01, 0.88, 0.03 for these three words of a sentence. Softmax depends on "
-            "differences: a score that is larger by 83 receives the entire weight.",
-            "어떤 강의는 문장의 단어 가운데 이 셋의 가중치를 0.01, 0.88, 0.03으로 적었습니다. 소프트맥스는 점수의 "
-            "차이로 정해지므로, 83만큼 큰 점수가 가중치를 모두 가져갑니다.",
-        ),
+        remark=TEXTS("remarks.scores"),
     )
 
 

@@ -103,29 +103,50 @@ def compute_steps(
     """Compute every line of softmax(Q K^T / sqrt(d)) V: Q, K, V, Q K^T, the scaled and masked scores where they apply,
     the weights, and the output of ``attend()``.
     """
-    products = query @ key.T
-    labels: dict[str, Any] = {"rows": query_labels, "columns": key_labels}
-    steps = [
+    score = scores.ScaledDot() if scaled else scores.Dot()
+    inputs = list_input_steps(query, key, value, query_labels, key_labels)
+    products = compute_score_steps(score, query, key, query_labels, key_labels)
+    weights = compute_weight_steps(products[-1].numbers, mask, query_labels=query_labels, key_labels=key_labels)
+
+    output = attend(query[None, None], key[None, None], value[None, None], mask=mask, score=score)[0, 0]
+    difference = float((weights[-1].numbers @ value - output).abs().max())
+    assert difference <= 1e-5 * max(1.0, float(value.abs().max())), "the steps disagree with attend()"
+    return [*inputs, *products, *weights, Step("weights V", output, TEXTS("output"), rows=query_labels)]
+
+
+def list_input_steps(
+    query: Matrix, key: Matrix, value: Matrix, query_labels: Sequence[str], key_labels: Sequence[str]
+) -> list[Step]:
+    """Return the lines of queries, keys and values."""
+    return [
         Step("Q", query, TEXTS("query"), rows=query_labels),
         Step("K", key, TEXTS("key"), rows=key_labels),
         Step("V", value, TEXTS("value"), rows=key_labels),
-        Step("Q K^T", products, TEXTS("products"), **labels),
     ]
-    if scaled:
-        products = products / key.shape[1] ** 0.5
-        steps.append(Step(f"/ sqrt({key.shape[1]})", products, TEXTS("scaled"), **labels))
-    steps += compute_weight_steps(products, mask, query_labels=query_labels, key_labels=key_labels)
 
-    output = attend(
-        query[None, None],
-        key[None, None],
-        value[None, None],
-        mask=mask,
-        score=scores.ScaledDot() if scaled else scores.Dot(),
-    )[0, 0]
-    difference = float((steps[-1].numbers @ value - output).abs().max())
-    assert difference <= 1e-5 * max(1.0, float(value.abs().max())), "the steps disagree with attend()"
-    return [*steps, Step("weights V", output, TEXTS("output"), rows=query_labels)]
+
+def compute_score_steps(
+    score: scores.ScaledDot, query: Matrix, key: Matrix, query_labels: Sequence[str], key_labels: Sequence[str]
+) -> list[Step]:
+    """Compute the lines from queries and keys to scores: the products, the scale and the softcap, where they apply."""
+    labels: dict[str, Any] = {"rows": query_labels, "columns": key_labels}
+    numbers = query @ key.T
+    steps = [Step("Q K^T", numbers, TEXTS("products"), **labels)]
+    scale = score.get_scale(query)
+    numbers = numbers * scale
+    if has_usual_scale(score, query) and not isinstance(score, scores.Dot):
+        steps.append(Step(f"/ sqrt({query.shape[-1]})", numbers, TEXTS("scaled"), **labels))
+    elif scale != 1:
+        steps.append(Step(f"x {scale:g}", numbers, TEXTS("model_scale"), **labels))
+    if score.softcap is not None:
+        numbers = score.softcap * torch.tanh(numbers / score.softcap)
+        steps.append(Step(f"{score.softcap:g} tanh(scores / {score.softcap:g})", numbers, TEXTS("softcap"), **labels))
+    return steps
+
+
+def has_usual_scale(score: scores.ScaledDot, query: Tensor) -> bool:
+    """Return whether the products are divided by the square root of the width."""
+    return abs(score.get_scale(query) * query.shape[-1] ** 0.5 - 1) < 1e-6
 
 
 def compute_weight_steps(

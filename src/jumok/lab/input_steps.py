@@ -136,15 +136,10 @@ def _compute_head(
 
 def _move_to_head(step: Step, head: int) -> Step:
     """Return a step of one head with a batch axis and the head's number."""
-    is_output = step.formula == "weights V"
-    return Step(
-        f"head {head}: {'output' if is_output else step.formula}",
-        step.numbers[None],
-        TEXTS("head_output") if is_output else step.explanation,
-        rows=step.rows,
-        columns=step.columns,
-        is_weights=step.is_weights,
-    )
+    step = replace(step, formula=f"head {head}: {step.formula}", numbers=step.numbers[None])
+    if not step.formula.endswith("weights V"):
+        return step
+    return replace(step, formula=f"head {head}: output", explanation=TEXTS("head_output"))
 
 
 def draw_head_projections(heads: int, width: int, seed: int) -> list[Matrix]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,7 +14,7 @@ from jumok.errors import ArgumentError
 from jumok.lens.capture.captured_attention import CapturedCall
 from jumok.lens.capture.model_capture import Capture
 
-from .formula_steps import TEXTS, Example, Step
+from .formula_steps import TEXTS, Example, Step, compute_score_steps, list_input_steps
 
 MAX_TOKENS = 64  # a larger table cannot be read on a screen
 KEPT = ("value", "output")  # what the lens must record besides queries and keys
@@ -70,11 +69,6 @@ def read_head(
     )
 
 
-def has_usual_scale(score: ScaledDot, query: Tensor) -> bool:
-    """Return whether the products are divided by the square root of the width."""
-    return abs(score.get_scale(query) * query.shape[-1] ** 0.5 - 1) < 1e-6
-
-
 def build_model_steps(
     capture: Capture, layer: int | str, head: int, query_labels: Sequence[str], key_labels: Sequence[str]
 ) -> Example:
@@ -96,44 +90,25 @@ def build_model_steps(
             f"this input has {max(numbers.products.shape)} tokens; give at most {MAX_TOKENS}, or use: jumok look"
         )
 
+    call, score = numbers.call, numbers.call.score
+    if not isinstance(score, ScaledDot):
+        raise ArgumentError(f"jumok steps explains dot products, but this attention computes {type(score).__name__}")
     rows, columns = _fit_labels(query_labels, len(numbers.query)), _fit_labels(key_labels, len(numbers.key))
-    steps = [
-        Step("Q", numbers.query, TEXTS("query"), rows),
-        Step("K", numbers.key, TEXTS("key"), columns),
-        Step("V", numbers.values, TEXTS("value"), columns),
-        *_compute_score_steps(numbers, {"rows": rows, "columns": columns}),
-    ]
+    steps = list_input_steps(numbers.query, numbers.key, numbers.values, rows, columns)
+    steps += compute_score_steps(score, numbers.query, numbers.key, rows, columns)
+    if numbers.bias is not None:
+        steps.append(Step("+ bias", steps[-1].numbers + numbers.bias, TEXTS("biased"), rows, columns))
+    if call.mask is not None:
+        masked = steps[-1].numbers.masked_fill(~numbers.allowed, -torch.inf)
+        steps.append(Step("masked", masked, TEXTS("masked"), rows, columns))
     weights = capture.weights(site, head).float().cpu()
-    explanation = TEXTS("weights" if numbers.call.score.sink is None else "sink_weights")
+    explanation = TEXTS("weights" if score.sink is None else "sink_weights")
     steps.append(Step("softmax, row by row", weights, explanation, rows, columns, is_weights=True))
     steps.append(Step("weights V", numbers.output, TEXTS("output"), rows))
 
     remark = TEXTS("model_remark", difference=float((weights @ numbers.values - numbers.output).abs().max()))
     title = TEXTS("titles.model", head=head, site=site)
     return Example(title, steps, rows, [] if rows == columns else columns, remark)
-
-
-def _compute_score_steps(numbers: HeadNumbers, labels: dict[str, Any]) -> list[Step]:
-    """Return the lines from products to masked scores, as the model's score defines them."""
-    score, width = numbers.call.score, numbers.query.shape[-1]
-    if not isinstance(score, ScaledDot):
-        raise ArgumentError(f"jumok steps explains dot products, but this attention computes {type(score).__name__}")
-    steps = [Step("Q K^T", numbers.products, TEXTS("products"), **labels)]
-    scale = score.get_scale(numbers.query)
-    scores = numbers.products * scale
-    if has_usual_scale(score, numbers.query):
-        steps.append(Step(f"/ sqrt({width})", scores, TEXTS("scaled"), **labels))
-    elif scale != 1:
-        steps.append(Step(f"x {scale:g}", scores, TEXTS("model_scale"), **labels))
-    if score.softcap is not None:
-        scores = score.softcap * torch.tanh(scores / score.softcap)
-        steps.append(Step(f"{score.softcap:g} tanh(scores / {score.softcap:g})", scores, TEXTS("softcap"), **labels))
-    if numbers.bias is not None:
-        scores = scores + numbers.bias
-        steps.append(Step("+ bias", scores, TEXTS("biased"), **labels))
-    if numbers.call.mask is not None:
-        steps.append(Step("masked", scores.masked_fill(~numbers.allowed, -torch.inf), TEXTS("masked"), **labels))
-    return steps
 
 
 def _fit_labels(labels: Sequence[str], count: int) -> list[str]:

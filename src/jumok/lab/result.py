@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jumok.lab.bilingual_text import Text
+from jumok.lab.bilingual_text import Text, Texts
 
 Progress = Callable[[int, int], None]  # takes the finished and the total number of steps
 Cell = str | Text
@@ -31,6 +31,24 @@ class Table:
             [cell.select(language) if isinstance(cell, Text) else cell for cell in line]
             for line in (self.columns, *self.rows)
         ]
+
+
+def build_table(texts: Texts, name: str, rows: Iterable[Mapping[str, object]], **values: object) -> Table:
+    """Return a table whose title, columns and cells are in a TOML file.
+
+    Args:
+        name: The group of texts with ``title``, ``columns`` and ``cells``, one format for each column.
+        rows: For each row, the values that the formats of the cells name.
+        **values: The values that the title and the columns name.
+    """
+    columns = texts.list(f"{name}.columns", **values)
+    lines = [texts.list(f"{name}.cells", **row) for row in rows]
+    return Table(columns, lines, texts(f"{name}.title", **values))
+
+
+def format_range(numbers: Sequence[float], form: str = ".0%") -> str:
+    """Return the smallest and the largest number, for example "20% - 35%"."""
+    return f"{min(numbers):{form}} - {max(numbers):{form}}"
 
 
 @dataclass(frozen=True)

@@ -58,19 +58,12 @@ class Generation:
 
 
 class _Prompt(NamedTuple):
-    """The input of a generation.
+    """The input of a generation."""
 
-    Attributes:
-        inputs: The positional arguments: token ids ``[1, length]``, an image or regions.
-        settings: Keyword arguments of transformers' ``generate``.
-        tokens: The token ids of the prompt or source; empty for other inputs.
-        targets: The tokens that the decoder reads before the first new one.
-    """
-
-    inputs: tuple[Any, ...]
-    settings: dict[str, Any]
-    tokens: list[int]
-    targets: list[int]
+    inputs: tuple[Any, ...]  # token ids [1, length], an image or regions
+    settings: dict[str, Any]  # keyword arguments of transformers' generate
+    tokens: list[int]  # of the prompt or source; empty for other inputs
+    targets: list[int]  # what the decoder reads before the first new token
 
 
 def generate_with_edits(
@@ -84,14 +77,7 @@ def generate_with_edits(
     name: str,
     progress: Progress | None = None,
 ) -> Generation:
-    """Generate text with a model's own decoding while edits apply; see ``Lens.generate``.
-
-    Args:
-        inputs: The prompt or source.
-        limit: The largest number of new tokens.
-        keep: Further tensors to record.
-        progress: Called with the number of new tokens and the largest number of them, or None.
-    """
+    """Generate text with a model's own decoding while edits apply; see ``Lens.generate``."""
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise ArgumentError(f"limit must be at least 1 new token, not {limit!r}")
     prompt = _read_prompt(lens, tuple(convert_input(lens, model_input) for model_input in inputs), dict(settings))

@@ -71,11 +71,7 @@ def convert_inputs(lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any]
 
 
 def convert_input(lens: Lens, model_input: Any) -> Any:
-    """Convert one input to an argument of the model's ``forward``.
-
-    Returns:
-        Token ids ``[1, length]`` for a text, a list or a row of token ids; other tensors on the model's device.
-    """
+    """Convert one input: a text or a list of token ids becomes ``[1, length]``; tensors move to the model's device."""
     if isinstance(model_input, str):
         if lens.tokenizer is None:
             raise ArgumentError(
@@ -165,11 +161,7 @@ def _needs_target(model: nn.Module) -> bool:
 
 
 def shift_target(model: nn.Module, tokenizer: TextTokenizer, text: str) -> Tensor:
-    """Return the token ids that a decoder of transformers reads to predict a text: the start token, then the text.
-
-    Returns:
-        The token ids ``[1, length]``.
-    """
+    """Return the token ids ``[1, length]`` that a decoder of transformers reads to predict a text, behind its start."""
     model_name = type(model).__name__
     ids, plain = tokenizer.encode(text), tokenizer.encode(text, special=False)
     if ids[-len(plain) :] == plain:

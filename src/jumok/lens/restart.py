@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from jumok.errors import ArgumentError, describe_type
 from jumok.tap import Listener, listen, may_change_values
@@ -58,7 +59,7 @@ class Restart(Listener):
     @property
     def bytes(self) -> int:
         """The memory of the stored outputs, in bytes."""
-        return sum(count_bytes(output) for output in self.outputs.values())
+        return sum(part.nbytes for part in tree_leaves(list(self.outputs.values())) if isinstance(part, Tensor))
 
     @contextmanager
     def record(self) -> Iterator[None]:
@@ -89,16 +90,16 @@ class Restart(Listener):
         return forward
 
     @contextmanager
-    def skip_before(self, site: str, batch: int) -> Iterator[None]:
-        """Skip every block before the one that contains a site, while the context is open."""
-        with self.skip(self.list_blocks_before([site]), batch):
-            yield
-
-    @contextmanager
     def skip(self, names: Sequence[str], batch: int = 1) -> Iterator[None]:
         """Make blocks of ``list_blocks_before`` return their stored outputs while the context is open."""
-        constants = {name: _create_constant_forward(self.outputs[name], batch) for name in names}
-        with self._replace_forwards({self.model.get_submodule(name): forward for name, forward in constants.items()}):
+
+        def create_constant_forward(output: BlockOutput | None) -> Callable[..., BlockOutput]:
+            assert output is not None
+            return lambda *_, **__: repeat_output(output, batch)
+
+        with self._replace_forwards(
+            {self.model.get_submodule(name): create_constant_forward(self.outputs[name]) for name in names}
+        ):
             yield
 
     def accepts(self, site: str) -> bool:
@@ -140,42 +141,29 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
 def copy_output(output: Any) -> BlockOutput | None:
     """Copy the output of a block, because the model may go on to change it in place; None if it is of another type."""
-    return _copy_parts(output) if _is_plain(output) and output is not None else None
+    is_plain = output is not None and _is_plain(output)
+    return tree_map_only(Tensor, torch.clone, output) if is_plain else None
 
 
 def _is_plain(output: Any) -> bool:
     """Return whether an output consists of tensors and numbers; other objects, such as a cache, may change later."""
     if type(output) is tuple:
-        return all(_is_plain(part) for part in output)
+        return all(map(_is_plain, output))
     return output is None or isinstance(output, Tensor | int | float)
 
 
-def _copy_parts(output: Any) -> Any:
-    """Copy all tensors of an output."""
-    if isinstance(output, tuple):
-        return tuple(_copy_parts(part) for part in output)
-    return output.clone() if isinstance(output, Tensor) else output
-
-
-def count_bytes(output: BlockOutput | None) -> int:
-    """Return the memory of a stored output, in bytes."""
-    if isinstance(output, tuple):
-        return sum(count_bytes(part) for part in output if isinstance(part, Tensor | tuple))
-    return 0 if output is None else output.nbytes
-
-
 def repeat_output(output: BlockOutput, batch: int) -> BlockOutput:
-    """Repeat the output of a block, recorded for one text, for a batch of copies of this text.
+    """Repeat the output of a block, recorded for one text, for a batch of copies of this text."""
+    return tree_map_only(Tensor, lambda tensor: _repeat(tensor, batch, _find_batch_axis(tensor)), output)
 
-    Args:
-        output: A tensor ``[part, ...]`` or a tuple of tensors. An image fills several parts with its windows; the parts
-            of one copy stay adjacent. Where a second axis of size 1 follows several parts, it is the batch: Gemma 3n
-            has several streams, and XLNet puts positions first.
+
+def _find_batch_axis(tensor: Tensor) -> int:
+    """Return the axis that copies of a text are joined along.
+
+    An image fills several parts of the first axis with its windows; the parts of one copy stay adjacent. Where a second
+    axis of size 1 follows several parts, it is the batch: Gemma 3n has several streams, and XLNet puts positions first.
     """
-    if isinstance(output, tuple):
-        return tuple(repeat_output(part, batch) if isinstance(part, Tensor | tuple) else part for part in output)
-    is_batch_second = output.dim() > 2 and output.shape[0] > 1 and output.shape[1] == 1
-    return _repeat(output, batch, 1 if is_batch_second else 0)
+    return 1 if tensor.dim() > 2 and tensor.shape[0] > 1 and tensor.shape[1] == 1 else 0
 
 
 def repeat_input(model_input: Input, batch: int) -> Input | Tensor:
@@ -192,30 +180,14 @@ def _repeat(tensor: Tensor, batch: int, axis: int) -> Tensor:
     return tensor.repeat(counts)
 
 
-def _create_constant_forward(output: BlockOutput | None, batch: int) -> Callable[..., BlockOutput]:
-    """Create a ``forward`` that ignores its arguments and returns copies of a stored output."""
-    assert output is not None
-
-    def forward(*_: Any, **__: Any) -> BlockOutput:
-        return repeat_output(output, batch)
-
-    return forward
-
-
 @dataclass(frozen=True)
 class ReusableRun:
-    """What a later run of the same inputs needs besides the capture.
-
-    Attributes:
-        arguments: Copies of the arguments of ``forward``.
-        versions: The versions of the model's parameters and buffers, and its hooks.
-        keep: The further tensors that the capture recorded.
-    """
+    """What a later run of the same inputs needs besides the capture."""
 
     restart: Restart
-    arguments: ModelArguments
-    versions: tuple[tuple[int, int], ...]
-    keep: frozenset[str]
+    arguments: ModelArguments  # copies
+    versions: tuple[tuple[int, int], ...]  # of the model's parameters and buffers, and its hooks
+    keep: frozenset[str]  # the further tensors that the capture recorded
 
     def list_skipped_blocks(self, taps: Iterable[str]) -> list[str]:
         """Return the blocks that are not computed again if the values at some taps are edited."""
@@ -234,13 +206,7 @@ def prepare_reuse(
     has_edits: bool,
     gradients: bool,
 ) -> ReusableRun | None:
-    """Return what stores the blocks of a reusable run, or the stored blocks of the run to reuse; else None.
-
-    Args:
-        arguments: The arguments of ``forward`` of the run.
-        keep: The further tensors that the run records.
-        reuse: The capture to reuse, or None.
-    """
+    """Return what stores the blocks of a reusable run, or the stored blocks of the run to reuse; else None."""
     if not reusable and reuse is None:
         return None
     if reusable and (has_edits or reuse is not None):

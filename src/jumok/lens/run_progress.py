@@ -28,23 +28,13 @@ class RunProgress(Listener):
     only_reads = True
 
     def __init__(self, progress: Progress | None = None, total: int = 0) -> None:
-        """Create a listener.
-
-        Args:
-            progress: Called with the number of finished attentions and their total; or None.
-            total: The number of attentions; 0 if it is not known.
-        """
         self.total = total
         self.error: BaseException | None = None
         self._progress = progress
         self._sites: set[str] = set()
 
     def begin(self, sites: Iterable[str], finished: Iterable[str]) -> None:
-        """Start to count the attentions of a forward pass.
-
-        Args:
-            finished: The attentions that are not computed, because they are known already.
-        """
+        """Start to count the attentions of a forward pass; those that are known already count as finished."""
         self.total, self._sites = len(list(sites)), set(finished)
 
     @property
@@ -114,11 +104,6 @@ class TokenProgress(RunProgress):
     """Calls a callback at every tap of a generation, with the number of tokens that the model has read or written."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
-        """Create a listener.
-
-        Args:
-            progress: Called with the number of new tokens and the largest number of them; or None.
-        """
         super().__init__(progress, total)
         self._calls: Counter[str] = Counter()
 

@@ -22,12 +22,7 @@ CROSS_WORDS = ("cross", "encoder_attn", "encdecattention")
 
 
 class AxisSides(NamedTuple):
-    """The sequences that the queries and the keys of an attention belong to.
-
-    Attributes:
-        queries: "source" or "target".
-        keys: "source" or "target".
-    """
+    """The sequences that the queries and the keys of an attention belong to: "source" or "target"."""
 
     queries: str
     keys: str
@@ -77,11 +72,7 @@ class Sites:
         return self.names[layer]
 
     def find_all(self, layer: int | str | None) -> frozenset[str]:
-        """Return the names of one site or of all sites.
-
-        Args:
-            layer: A layer as in ``find``, or None for all sites.
-        """
+        """Return the names of one site, as ``find`` does, or of all sites."""
         return frozenset(self.names) if layer is None else frozenset([self.find(layer)])
 
     def find_matches(self, layer: str) -> list[str]:
@@ -147,11 +138,7 @@ def is_integer(number: object) -> TypeGuard[int]:
 
 
 def normalise_index(index: object, count: int, owner: str, kind: str) -> int:
-    """Return an index counted from 0; a negative one counts from the end.
-
-    Args:
-        owner: What has them, for the error message.
-    """
+    """Return an index counted from 0; a negative one counts from the end. ``owner`` is named in the error."""
     if not is_integer(index) or not -count <= index < count:
         raise ArgumentError(
             f"{owner} has {count} {kind}, counted from 0 (-1 is the last); {index!r} is not one of them"

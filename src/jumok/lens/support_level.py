@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,32 +15,18 @@ from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.errors import JumokError
 from jumok.models import Model
 
-from .huggingface.router import EDITABLE, MAPS_ONLY, REFUSED, Support
+from .huggingface.router import EDITABLE, REFUSED, Support
 from .lens import Lens
 from .lens_inputs import DECODER_INPUT
 from .model_facts import find_start_token, is_encoder_decoder
 
 OWN_FAMILY = "own family"
-LEVELS = (OWN_FAMILY, EDITABLE, MAPS_ONLY, REFUSED)
 SAMPLE_TEXT = "The cat sat on the mat."
 SAMPLE_TOKENS = [5, 6, 7, 8]
 SAMPLE_RATE = 16_000  # one second of silence
 
 
-@dataclass(frozen=True)
-class SupportLevel:
-    """How far the lens supports a model.
-
-    Attributes:
-        level: "own family", "editable" (its attention goes through ``attend()``), "maps only" or "refused".
-        reason: Why, in a few words.
-    """
-
-    level: str
-    reason: str
-
-
-def find_support_level(model: nn.Module | Loaded | LoadedTransformers, tokenizer: object = None) -> SupportLevel:
+def find_support_level(model: nn.Module | Loaded | LoadedTransformers, tokenizer: object = None) -> Support:
     """Return how far the lens supports a model: it is opened, and runs a short text or a blank image.
 
     Args:
@@ -50,11 +35,11 @@ def find_support_level(model: nn.Module | Loaded | LoadedTransformers, tokenizer
 
     >>> import jumok
     >>> find_support_level(jumok.load("tiny"))
-    SupportLevel(level='own family', reason='gpt')
+    Support(level='own family', reason='gpt', route=None)
     """
     module = model.model if isinstance(model, Loaded | LoadedTransformers) else model
     if isinstance(module, Model):
-        return SupportLevel(OWN_FAMILY, module.family)
+        return Support(OWN_FAMILY, module.family)
     reason = ""
     try:
         with Lens(model, tokenizer) as lens:
@@ -63,27 +48,21 @@ def find_support_level(model: nn.Module | Loaded | LoadedTransformers, tokenizer
                 if not reason and lens.support is not None:
                     return _describe_support(module, lens.support)
     except JumokError as error:
-        return SupportLevel(REFUSED, str(error))
+        return Support(REFUSED, str(error))
     unknown = f"{type(module).__name__} reads {module.main_input_name}, and there is no sample of that to test it with"
-    return SupportLevel(REFUSED, reason or unknown)
+    return Support(REFUSED, reason or unknown)
 
 
-def _describe_support(model: nn.Module, support: Support) -> SupportLevel:
+def _describe_support(model: nn.Module, support: Support) -> Support:
     """Describe what a successful run has shown."""
     if support.level == EDITABLE:
         incomplete = f"; {support.reason}" if support.reason else ""
-        return SupportLevel(EDITABLE, f"{type(model).__name__} of transformers, through attend(){incomplete}")
-    return SupportLevel(
-        support.level, f"{type(model).__name__} of transformers returns its maps itself: {support.reason}"
-    )
+        return Support(EDITABLE, f"{type(model).__name__} of transformers, through attend(){incomplete}")
+    return Support(support.level, f"{type(model).__name__} of transformers returns its maps itself: {support.reason}")
 
 
 def build_sample_inputs(model: Any, tokenizer: TextTokenizer | None) -> Iterator[dict[str, Any]]:
-    """Yield inputs that a model of transformers may read: its main input, then a text and an image together.
-
-    Args:
-        tokenizer: Its tokenizer, or None.
-    """
+    """Yield inputs that a model of transformers may read: its main input, then a text and an image together."""
     samples = {
         "input_ids": _build_tokens(model, tokenizer),
         "pixel_values": _build_image(model.config),

@@ -3,7 +3,7 @@
 from .dry_run import format_preview, preview_training
 from .recipe import Defaults, Options, Recipe, describe_fields, describe_recipes, get_recipe
 from .request import TrainingRequest, parse_changes
-from .run import resume_run, start_run, train
+from .training_run import resume_run, start_run, train
 
 __all__ = [
     "Defaults",

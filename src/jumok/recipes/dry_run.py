@@ -8,7 +8,7 @@ from typing import Any
 
 from jumok.data.readers.columns import TableNotice, TakenColumn
 from jumok.data.readers.file_list import UnreadFiles
-from jumok.training import Task, apply_epochs
+from jumok.training import Task
 from jumok.training.progress import ProgressDisplay, select_display
 
 from .recipe import get_recipe
@@ -56,13 +56,9 @@ def preview_training(
             changes=fields,
             skip_bad=skip_bad,
             encoding=encoding,
-            report=lambda line: None if folder in line else display.show_message(line),
+            show_message=lambda line: None if folder in line else display.show_message(line),
         )
-        declared = get_recipe(recipe)
-        request.refuse_undeclared_fields(declared)
-        task = apply_epochs(declared.build(request))
-        request.refuse_unused_fields(declared)
-        return _describe_task(request, task)
+        return _describe_task(request, get_recipe(recipe).build(request))
 
 
 def _describe_task(request: TrainingRequest, task: Task) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from jumok.training.parallel import LAUNCHER_VARIABLE, LOST_PROCESS_CODE, STORE_VARIABLE
+from jumok.training.signals import SignalHandler
 
 GRACE_SECONDS = 4.0  # for the others to end by themselves after one has failed
 POLL_SECONDS = 0.05
@@ -39,12 +40,9 @@ class LaunchOutcome(NamedTuple):
 
 
 def launch_processes(processes: int, arguments: list[str], restarts: int = 0) -> LaunchOutcome:
-    """Run ``jumok`` in several processes until all have ended.
+    """Run ``jumok`` in several processes until all have ended; when one dies, all are started again ``restarts`` times.
 
     SIGINT and SIGTERM reach all processes, which finish their step and save; a second one ends them immediately.
-
-    Args:
-        restarts: How often all processes are started again when one dies.
     """
     with tempfile.TemporaryDirectory(prefix="jumok-") as folder, _SignalForwarder() as forwarder:
         for attempt in range(restarts + 1):
@@ -92,24 +90,16 @@ def _start_group(processes: int, arguments: list[str], attempt: int, folder: Pat
     return _Group(children, logs)
 
 
-class _SignalForwarder:
+class _SignalForwarder(SignalHandler):
     """A context that forwards SIGINT and SIGTERM to processes: the first as SIGTERM, the second as SIGKILL."""
 
     def __init__(self) -> None:
-        self.received: signal.Signals | None = None
+        super().__init__()
         self._children: list[subprocess.Popen[bytes]] = []
-        self._previous: dict[signal.Signals, object] = {}
-
-    def __enter__(self) -> _SignalForwarder:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._receive)
-        return self
 
     def __exit__(self, *exception: object) -> None:
         _end_processes(self._children)  # none is left, unless an error was raised
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        super().__exit__(*exception)
 
     def forward_to(self, children: list[subprocess.Popen[bytes]]) -> None:
         """Forward signals to these processes from now on; also one that arrived while they were started."""
@@ -117,9 +107,9 @@ class _SignalForwarder:
         if self.received is not None:
             self._send(signal.SIGTERM)
 
-    def _receive(self, number: int, frame: FrameType | None) -> None:
+    def receive(self, number: int, frame: FrameType | None) -> None:
         self._send(signal.SIGTERM if self.received is None else signal.SIGKILL)
-        self.received = signal.Signals(number)
+        super().receive(number, frame)
 
     def _send(self, number: signal.Signals) -> None:
         for child in self._children:

@@ -1,4 +1,4 @@
-"""Declare a recipe: its own fields, its default config and settings, and the function that builds its training task.
+"""Declare a recipe: its own fields, its default config and settings, and the function that creates its training task.
 
 Fields and defaults are declared separately from the work, so that ``jumok train --list RECIPE`` can show them without
 reading data or downloading anything.
@@ -9,18 +9,28 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from jumok.data.readers.file_format import HEADER_CHOICES
+import torch
+
+from jumok.checkpoint import Loaded, load
+from jumok.checkpoint.name_table import build_on_meta
+from jumok.data.readers.file_format import HEADER_CHOICES, check_encoding
+from jumok.data.readers.hub_datasets import HUB_PREFIX
+from jumok.data.readers.table_header import KNOWN_NAMES
+from jumok.defaults import FIELD_SYNONYMS
 from jumok.errors import ArgumentError
 from jumok.fields import Fields, choice
-from jumok.models import Config
-from jumok.training import Settings, Task
+from jumok.models import Config, Model
+from jumok.training import Settings, Task, apply_epochs
 
-if TYPE_CHECKING:
-    from .request import TrainingRequest
+from .request import TrainingRequest
+
+ModelType = TypeVar("ModelType", bound=Model)
+OptionsType = TypeVar("OptionsType", bound="Options")
 
 # name: (module, help); the module is imported when its recipe is used
 RECIPES = {
@@ -42,11 +52,11 @@ RECIPES = {
     ),
     "sentiment": ("language.sentiment", "an encoder classifies texts by sentiment or your classes, against TF-IDF"),
     "caption": (
-        "images.image_captioner",
+        "images.captioner",
         "a captioner names emoji in English or Korean, or describes your images or region features",
     ),
     "listen": ("speech.listen", "a speech model learns spoken words, English and Korean, or transcribes your clips"),
-    "reader": ("reading.reader", "a Fusion-in-Decoder answers questions from passages, invented ones or your own"),
+    "reader": ("language.reader", "a Fusion-in-Decoder answers questions from passages, invented ones or your own"),
     "image": ("images.image_classifier", "a ViT or a Swin classifies digits, photographs or your images"),
 }
 
@@ -68,20 +78,17 @@ class Options(Fields):
     without_start: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def describe_condition(cls, name: str) -> str | None:
-        """Return when a field applies, such as "only with --data"; None if always."""
-        conditions = {
-            "only with --data": cls.with_data,
-            "only without --data": cls.without_data,
-            "only with --from": cls.with_start,
-            "only without --from": cls.without_start,
-        }
-        return next((condition for condition, names in conditions.items() if name in names), None)
-
-    @classmethod
-    def list_columns(cls) -> list[str]:
-        """Return the names of the fields that choose columns of the user's tables."""
-        return [declared.name for declared in dataclasses.fields(cls) if declared.metadata.get("is_column")]
+    def parse(cls: type[OptionsType], request: TrainingRequest) -> OptionsType:
+        """Return the recipe's own fields as a request changes them."""
+        names = cls.list_applicable(request)
+        changes = {name: value for name, value in request.changes.items() if name in names}
+        for declared in dataclasses.fields(cls):
+            value = changes.get(declared.name)
+            if declared.metadata["kind"] is str and type(value) is int:  # --set source=1 is a column number
+                changes[declared.name] = str(value)
+            elif isinstance(value, bool) and {"yes", "no"} <= set(declared.metadata.get("options", ())):
+                changes[declared.name] = "yes" if value else "no"
+        return cls.from_json(changes)
 
     @classmethod
     def list_applicable(cls, request: TrainingRequest) -> set[str]:
@@ -91,6 +98,17 @@ class Options(Fields):
             *(cls.with_start if request.start is None else cls.without_start),
         }
         return {declared.name for declared in dataclasses.fields(cls)} - inapplicable
+
+    @classmethod
+    def describe_condition(cls, name: str) -> str | None:
+        """Return when a field applies, such as "only with --data"; None if always."""
+        conditions = {
+            "only with --data": cls.with_data,
+            "only without --data": cls.without_data,
+            "only with --from": cls.with_start,
+            "only without --from": cls.without_start,
+        }
+        return next((condition for condition, names in conditions.items() if name in names), None)
 
 
 def column_field(help: str) -> Any:
@@ -117,14 +135,23 @@ class Defaults:
 
     Attributes:
         settings: Values of ``Settings`` by field name; the other settings keep their own defaults.
-        configs: The default config of the new model (and of its encoder, if that has its own). Empty with ``--from``,
-            because the loaded model has a config.
+        configs: The default config of a new model (and of its encoder, if that has its own).
         from_data: Config fields that the recipe computes from the data, such as the vocabulary.
+        start_settings: The settings with ``--from``; None = the same.
+        start_configs: The configs of the loaded model, if their fields can be changed too.
     """
 
     settings: Mapping[str, Any]
     configs: tuple[Config, ...] = ()
     from_data: tuple[str, ...] = ()
+    start_settings: Mapping[str, Any] | None = None
+    start_configs: tuple[Config, ...] = ()
+
+    def select(self, request: TrainingRequest) -> tuple[Settings, tuple[Config, ...]]:
+        """Return the settings and configs that apply to a request, before its changes."""
+        if request.start is None:
+            return Settings.from_json(self.settings), self.configs
+        return Settings.from_json(self.start_settings or self.settings), self.start_configs
 
 
 @dataclass(frozen=True)
@@ -132,23 +159,85 @@ class Recipe:
     """One kind of training run, from its data to its report.
 
     Attributes:
+        create_task: Reads the data and creates the model: (request, options, settings, the loaded model to start from).
+        defaults: The default config and settings, or a function of the request, the options and the loaded model that
+            returns them; it reads no data.
+        families: The families that it can start from.
         options: The class of the recipe's own fields.
-        defaults: Returns the default config and settings for a request; it reads no data.
         stored: The file in the run's folder that exists once the recipe has stored its prepared data there; None if a
             resumed run reads the user's data again.
+        reads_data: False if it generates all of its data, so that ``--data`` is an error.
+        needs_tokenizer: Whether the model to start from must have a tokenizer.
     """
 
-    options: type[Options]
-    defaults: Callable[[TrainingRequest], Defaults]
-    build: Callable[[TrainingRequest], Task]
+    create_task: Callable[[TrainingRequest, Any, Settings, Loaded | None], Task]
+    defaults: Defaults | Callable[[TrainingRequest, Any, Loaded | None], Defaults]
+    families: tuple[type[Model], ...]
+    options: type[Options] = Options
     stored: str | None = None
+    reads_data: bool = True
+    needs_tokenizer: bool = True
 
+    def build(self, request: TrainingRequest) -> Task:
+        """Parse a request, read its data and create the training task."""
+        if request.data is not None and not self.reads_data:
+            raise ArgumentError(f"the {request.recipe} recipe generates its own data; remove data (--data)")
+        options = self.options.parse(request)
+        self._check_encoding(request)
+        loaded = self._load_start(request)
+        settings, configs = self.get_defaults(request, options, loaded).select(request)
+        groups: list[Fields] = [settings, *configs]
+        names = {declared.name for group in groups for declared in dataclasses.fields(group)}
+        self._refuse_unknown_fields(request, names | self.options.list_applicable(request))
+        if {"steps", "epochs"} <= request.changes.keys():
+            raise ArgumentError("give either steps or epochs, not both; the number of epochs determines the steps")
+        return apply_epochs(self.create_task(request, options, request.change(settings), loaded))
 
-def recipe(
-    defaults: Callable[[TrainingRequest], Defaults], options: type[Options] = Options, stored: str | None = None
-) -> Callable[[Callable[[TrainingRequest], Task]], Recipe]:
-    """Decorate a function that builds a training task, and turn it into a ``Recipe``."""
-    return lambda build: Recipe(options, defaults, build, stored)
+    def get_defaults(self, request: TrainingRequest, options: Options, loaded: Loaded | None = None) -> Defaults:
+        """Return the default config and settings."""
+        return self.defaults if isinstance(self.defaults, Defaults) else self.defaults(request, options, loaded)
+
+    def _load_start(self, request: TrainingRequest) -> Loaded | None:
+        """Load the model to start from (``--from``); None without one."""
+        if request.start is None:
+            return None
+        loaded = load(request.start)
+        lacks_tokenizer = self.needs_tokenizer and loaded.tokenizer is None
+        if lacks_tokenizer or not isinstance(loaded.model, self.families):
+            names = " or ".join(family.family for family in self.families)
+            raise request.explain_start(f"a {names} model{' with a tokenizer' * self.needs_tokenizer}", loaded)
+        return loaded
+
+    def _check_encoding(self, request: TrainingRequest) -> None:
+        """Check the encoding, and refuse it if no text files are read: recipes that read them have a field "header"."""
+        if request.encoding is None:
+            return
+        check_encoding(request.encoding)
+        is_hub_name = request.data is not None and request.data.startswith(HUB_PREFIX)
+        if is_hub_name or "header" not in self.options.list_applicable(request):
+            raise ArgumentError("--encoding applies only to text files of your own, given with --data; remove it")
+
+    def _refuse_unknown_fields(self, request: TrainingRequest, names: set[str]) -> None:
+        """Refuse the first change whose field is not one of these names, before any data is read."""
+        name = next((name for name in request.changes if name not in names), None)
+        if name is None:
+            return
+        condition = self.options.describe_condition(name)
+        if condition is not None:
+            if request.catalogue_name is not None and name in self.options.with_data:
+                condition = f"to files of your own, not to {request.catalogue_name} of the catalogue"
+            elif request.generated_name is not None and name in self.options.with_data:
+                condition = f"to files of your own, not to {request.generated_name}, which are generated"
+            raise ArgumentError(f"{name} of the {request.recipe} recipe applies {condition}; remove it")
+        near = difflib.get_close_matches(name, sorted(names), 1)
+        if FIELD_SYNONYMS.get(name) in names:
+            near = [FIELD_SYNONYMS[name]]
+        hint = f"did you mean {near[0]!r}?" if near else f"jumok train --list {request.recipe} shows its fields"
+        columns = [column.name for column in dataclasses.fields(self.options) if column.metadata.get("is_column")]
+        if name in KNOWN_NAMES and columns:  # the column of another recipe
+            choices = " and ".join(f"{column}=NAME" for column in columns)
+            hint = f"choose the column{'s' * (len(columns) > 1)} of your table with {choices}"
+        raise ArgumentError(f"the {request.recipe} recipe has no field {name!r}; {hint}")
 
 
 def get_recipe(name: str) -> Recipe:
@@ -162,6 +251,30 @@ def get_recipe(name: str) -> Recipe:
     return recipe
 
 
+def create_model(kind: type[ModelType], config: Config, seed: int) -> ModelType:
+    """Return a new model with random parameters, drawn with the run's seed."""
+    size = build_on_meta(kind, config, torch.float32, "this config").parameter_count
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**48
+    if 4 * size > memory:
+        raise ArgumentError(
+            f"this {kind.family} has {size:,} parameters, more than the memory of this machine holds; choose "
+            "smaller fields"
+        )
+    torch.manual_seed(seed)
+    return kind(config)  # every family is built from its config
+
+
+def copy_parameters(model: Model, parameters: Mapping[str, torch.Tensor]) -> None:
+    """Copy parameters of the model to start from; the model's other parameters keep their values."""
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    mismatch = next((name for name, tensor in parameters.items() if shapes.get(name) != tensor.shape), None)
+    if mismatch is not None:
+        raise ArgumentError(
+            f"the parameter {mismatch} of the model to start from has a different size; do not change its sizes"
+        )
+    model.load_state_dict(dict(parameters), strict=False)
+
+
 def describe_recipes() -> list[dict[str, str]]:
     """Return the name and the help text of every recipe."""
     return [{"recipe": name, "what": help} for name, (_, help) in RECIPES.items()]
@@ -173,18 +286,19 @@ def describe_fields(request: TrainingRequest) -> list[dict[str, Any]]:
     Defaults are those of this request: ``--set model=lstm`` and ``--from`` change some. No data is read.
     """
     recipe = get_recipe(request.recipe)
-    options = request.take_options(recipe.options)
-    defaults = recipe.defaults(request)
-
-    rows = [_describe_field(declared, options, "recipe") for declared in dataclasses.fields(options)]
-    for row in rows:
-        row["condition"] = recipe.options.describe_condition(row["field"])
+    options = recipe.options.parse(request)
+    defaults = recipe.get_defaults(request, options)
+    settings, configs = defaults.select(request)
     names = recipe.options.list_applicable(request)
     # "window" is an option with --from, and otherwise a field of the model: list the one that applies
-    shadowed = {declared.name for config in defaults.configs for declared in dataclasses.fields(config)} - names
-    rows = [row for row in rows if row["field"] not in shadowed]
+    shadowed = {declared.name for config in configs for declared in dataclasses.fields(config)} - names
 
-    groups = [*((config, "model") for config in defaults.configs), (Settings.from_json(defaults.settings), "training")]
+    rows = []
+    for declared in dataclasses.fields(options):
+        if declared.name not in shadowed:
+            condition = recipe.options.describe_condition(declared.name)
+            rows.append(_describe_field(declared, options, "recipe", condition))
+    groups: list[tuple[Fields, str]] = [*((config, "model") for config in configs), (settings, "training")]
     for values, group in groups:
         for declared in dataclasses.fields(values):
             if declared.name in names or declared.metadata["kind"] is Fields:
@@ -197,13 +311,15 @@ def describe_fields(request: TrainingRequest) -> list[dict[str, Any]]:
     return rows
 
 
-def _describe_field(declared: dataclasses.Field[Any], values: Fields, group: str) -> dict[str, Any]:
+def _describe_field(
+    declared: dataclasses.Field[Any], values: Fields, group: str, condition: str | None = None
+) -> dict[str, Any]:
     rule = declared.metadata
     return {
         "field": declared.name,
         "group": group,
         "default": getattr(values, declared.name),
         "help": rule["help"],
-        "condition": None,
+        "condition": condition,
         **{name: rule[name] for name in ("least", "most", "options") if name in rule},
     }

@@ -1,9 +1,66 @@
-"""Format a report as Markdown: numbers as a list, lists of rows as tables."""
+"""The report of a run: evaluate the best model, write report.json, report.md and a plot, and compare several runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import torch
+
+from jumok.checkpoint import load
+from jumok.checkpoint.run_folder import RUN_FILE
+from jumok.checkpoint.tensor_files import read_json
+from jumok.errors import ArgumentError, CheckpointError
+from jumok.files import write_atomically
+from jumok.training import Outcome, Task
+from jumok.training.loop import REPORT_FILE
+from jumok.training.metrics_log import read_metrics
+
+from .request import TrainingRequest
+from .run_record import write_json
+
+# compared even if only some runs have them; other settings must be in all runs, as every family has many of its own
+MAIN_SETTINGS = ("family", "width", "heads", "layers", "hidden", "attention", "mixing", "positions")
+MAX_TEXT_LENGTH = 24  # characters; longer texts do not fit into a table
+
+
+def write_missing_report(task: Task, request: TrainingRequest, outcome: Outcome) -> None:
+    """Write the report of a finished run, unless it has an undamaged one and was not trained further."""
+    folder = outcome.folder
+    if not outcome.trained and (folder / REPORT_FILE).exists():
+        try:
+            if outcome.report.get("recipe") == request.recipe:
+                return
+        except CheckpointError:
+            pass
+        request.show_message(f"{REPORT_FILE} in {folder} is damaged; it is written again")
+
+    model = load(folder).model.to(task.model.device)
+    torch.manual_seed(task.settings.seed)
+    with torch.inference_mode():
+        results = task.evaluate(model) if task.build_report is None else task.build_report(model, folder)
+    report = {
+        "recipe": request.recipe,
+        "steps": outcome.progress.step,
+        "best_step": outcome.progress.best_step,
+        "parameters": model.parameter_count,
+        **results,
+    }
+    write_json(folder / REPORT_FILE, report)
+    write_atomically(folder / "report.md", format_markdown(f"jumok train {request.recipe}", report))
+    _plot_losses(task, request, folder)
+
+
+def _plot_losses(task: Task, request: TrainingRequest, folder: Path) -> None:
+    from jumok.draw import save_line_plot
+
+    rows = read_metrics(folder)
+    series = {"training": [(row["step"], row["loss"]) for row in rows if "loss" in row]}
+    if task.judge == "loss":
+        series["evaluation"] = [(row["step"], row["evaluation_loss"]) for row in rows if "evaluation_loss" in row]
+    with request.skip_undrawn("loss.png"):
+        save_line_plot(series, folder / "loss.png", title=f"{request.recipe}: loss", vertical="loss")
 
 
 def format_markdown(title: str, report: dict[str, Any]) -> str:
@@ -45,3 +102,83 @@ def _format_content(content: Any) -> str:
     if isinstance(content, dict):
         return "; ".join(f"{name.replace('_', ' ')} {_format_content(inner)}" for name, inner in content.items())
     return str(content)
+
+
+def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Return one row for each run: its folder, the settings that differ, and the numbers and short texts of its report.
+
+    Settings are those of the model and of the training, such as heads, width, layers, mixing, positions and steps. All
+    rows have the same columns; a value that a run does not have is None.
+
+    Args:
+        columns: The names to include, also of settings that do not differ; None = all that differ, and all of the
+            reports.
+    """
+    paths = [Path(folder) for folder in folders]
+    reports = [_read_report(folder) for folder in paths]
+    if not reports:
+        raise ArgumentError("there are no runs to compare; give the folders of finished runs")
+
+    settings = [_read_settings(folder) for folder in paths]
+    reported = list(dict.fromkeys(name for report in reports for name in report))
+    differing = [name for name in find_differences(settings) if name not in reported]
+    rows = [{**setting, **report} for setting, report in zip(settings, reports, strict=True)]
+    first = [name for name in ("run", "recipe") if name in reported]
+    names = [*first, *differing, *(name for name in reported if name not in first)]
+    unknown = next((name for name in columns or () if not any(name in row for row in rows)), None)
+    if unknown is not None:
+        raise ArgumentError(
+            f"none of these runs has a column {unknown!r}; choose from {', '.join(names[1:])}, or a setting of run.json"
+        )
+    selected = names if columns is None else ["run", *columns]
+    return [{name: row.get(name) for name in selected} for row in rows]
+
+
+def find_differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the settings that are not equal in all runs, in their order.
+
+    >>> find_differences([{"heads": 1, "width": 32}, {"heads": 4, "width": 32, "mixing": "full", "random": 3}])
+    ['heads', 'mixing']
+    """
+    non_empty = [setting for setting in settings if setting]
+    names = dict.fromkeys(name for setting in non_empty for name in setting)
+    compared = [name for name in names if name in MAIN_SETTINGS or all(name in setting for setting in non_empty)]
+    return [name for name in compared if any(setting.get(name) != non_empty[0].get(name) for setting in non_empty)]
+
+
+def _read_report(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise ArgumentError(f"there is no folder {folder}; give the folders of finished runs")
+    if not (folder / REPORT_FILE).is_file():
+        raise ArgumentError(f"there is no report in {folder}; it is written when a run has finished")
+    report = read_json(folder, REPORT_FILE)
+    return {"run": str(folder), **{name: content for name, content in report.items() if _fits_into_table(content)}}
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """Return the recipe, the model's config and the training settings of a run; nested fields are joined by dots."""
+    if not (folder / RUN_FILE).is_file():
+        return {}
+    record = read_json(folder, RUN_FILE)
+    recipe = {"recipe": record.get("recipe"), "data": record.get("data")}
+    parts = [part for name in ("model", "settings") if isinstance(part := record.get(name), dict)]
+    families = {"family": parts[0].get("family")} if parts else {}
+    fields: dict[str, Any] = {}
+    for part in parts:
+        fields |= {name: content for name, content in _flatten(part).items() if name != "family"}
+    return {**recipe, **families, **fields}
+
+
+def _flatten(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, content in fields.items():
+        if isinstance(content, dict):
+            flat |= _flatten(content, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = content
+    return flat
+
+
+def _fits_into_table(content: object) -> bool:
+    is_short_text = isinstance(content, str) and len(content) <= MAX_TEXT_LENGTH
+    return is_short_text or isinstance(content, int | float)

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
-
-from jumok.checkpoint import Loaded, load
-from jumok.checkpoint.name_table import build_on_meta
+from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import check_path_encoding
 from jumok.data import catalogue
-from jumok.data.readers.file_format import FileFormat, check_encoding
+from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.hub_datasets import HUB_PREFIX
 from jumok.data.readers.lines import Notice, ProblemLog
-from jumok.data.readers.table_header import KNOWN_NAMES
-from jumok.defaults import FIELD_SYNONYMS
-from jumok.errors import ArgumentError
-from jumok.fields import Fields, FieldsType
-from jumok.models import Config, Model
-from jumok.training import Settings
-
-from .recipe import Options, Recipe
-
-ModelType = TypeVar("ModelType", bound=Model)
-OptionsType = TypeVar("OptionsType", bound=Options)
+from jumok.errors import ArgumentError, DataError, DrawError, Report
+from jumok.fields import FieldsType
 
 # what run.json stores of a request, and the types of the values
 STORED_KINDS = {
@@ -55,10 +43,9 @@ class TrainingRequest:
         start: The model to start from: a folder, a run or a name; None = a new model.
         changes: Values by field name, for the recipe's options, the model's config and the training settings.
         skip_bad: Skip and count lines that cannot be read, instead of raising an error.
+        show_message: Called with one-line messages for the user.
         encoding: The encoding of the user's text files; None = UTF-8.
-        report: Called with one-line messages for the user.
         notices: Facts about the data that the user was shown, by their topic.
-        used_fields: The fields that the recipe has taken so far; ``refuse_unused_fields`` refuses all others.
     """
 
     recipe: str
@@ -67,8 +54,7 @@ class TrainingRequest:
     start: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     skip_bad: bool = False
-    report: Callable[[str], None] = lambda line: None
-    used_fields: set[str] = field(default_factory=set)
+    show_message: Report = lambda line: None
     encoding: str | None = None
     notices: dict[object, Notice] = field(default_factory=dict)
 
@@ -80,17 +66,13 @@ class TrainingRequest:
 
     def to_json(self) -> dict[str, Any]:
         """Return what run.json stores of this request."""
-        return {
-            "recipe": self.recipe,
-            "data": _make_absolute(self.data),
-            "start": self.start,
-            "changes": dict(self.changes),
-            "skip_bad": self.skip_bad,
-            "encoding": self.encoding,
-        }
+        values = {name: getattr(self, name) for name in STORED_KINDS}
+        if self.data is not None and Path(self.data).exists():  # absolute: the run can resume from another folder
+            values["data"] = str(Path(self.data).absolute())
+        return values | {"changes": dict(self.changes)}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], folder: Path, report: Callable[[str], None]) -> TrainingRequest:
+    def from_json(cls, values: Mapping[str, Any], folder: Path, show_message: Report) -> TrainingRequest:
         """Return the request that ``to_json`` stored."""
         values = {"encoding": None, **values}  # runs of earlier versions have none
         for name, kind in STORED_KINDS.items():
@@ -98,7 +80,13 @@ class TrainingRequest:
                 raise ArgumentError(f"{name} is missing")
             if not isinstance(values[name], kind):
                 raise ArgumentError(f"{name} is {str(values[name])[:80]!r}")
-        return cls(**{name: values[name] for name in STORED_KINDS}, folder=folder, report=report)
+        return cls(**{name: values[name] for name in STORED_KINDS}, folder=folder, show_message=show_message)
+
+    def change(self, default: FieldsType) -> FieldsType:
+        """Return a config or settings with the user's changes."""
+        names = {declared.name for declared in fields(default)}
+        changes = {name: value for name, value in self.changes.items() if name in names}
+        return default.replace(**changes) if changes else default
 
     @property
     def catalogue_name(self) -> str | None:
@@ -118,9 +106,35 @@ class TrainingRequest:
         return self.data is not None and self.catalogue_name is None and self.generated_name is None
 
     @property
-    def download_report(self) -> Callable[[str], None] | None:
+    def show_download(self) -> Report | None:
         """What readers of the catalogue receive: only a recipe's default data is downloaded without being named."""
-        return self.report if self.data is None else None
+        return self.show_message if self.data is None else None
+
+    def select_dataset(self, default: str | None, available: Collection[str]) -> str | None:
+        """Return the catalogue entry or the generated data to read; None if the data is the user's own."""
+        if self.data is None:
+            return default
+        name = self.catalogue_name or self.generated_name
+        if name is None or name in available:
+            return name
+        if self.generated_name is not None:
+            raise ArgumentError(f"the {self.recipe} recipe cannot read {name}; only the translate recipe can")
+        if catalogue.find_entry(name).kind == "model":
+            raise ArgumentError(f"{name} is a model, not data; start from it with --from {name}")
+        choices = f"give {' or '.join(available)}, or files of your own" if available else "give files of your own"
+        raise ArgumentError(f"the {self.recipe} recipe cannot read {name} of the catalogue; {choices}")
+
+    def require_files(self) -> str:
+        """Return the path of the user's own files, or the name of a Hugging Face dataset."""
+        assert self.data is not None
+        if self.data.startswith(HUB_PREFIX) or Path(self.data).exists():
+            return self.data
+        names = [entry.name for entry in catalogue.list_entries() if entry.kind == "data"]
+        near = difflib.get_close_matches(self.data.lower(), names, 1)
+        hint = (
+            f"did you mean {near[0]}, of the catalogue?" if near else "give a file, a folder or a name of the catalogue"
+        )
+        raise DataError(f"{self.data[:200]} does not exist; {hint}")
 
     def create_file_format(self, header: str) -> FileFormat:
         """Return how the user's files are written."""
@@ -135,105 +149,27 @@ class TrainingRequest:
         if notice.topic in self.notices or len(self.notices) == MAX_NOTICES:
             return
         self.notices[notice.topic] = notice
-        self.report(str(notice))
+        self.show_message(str(notice))
 
-    def take_settings(self, **defaults: Any) -> Settings:
-        """Return the training settings of this request, and mark their fields as used."""
-        if {"steps", "epochs"} <= self.changes.keys():
-            raise ArgumentError("give either steps or epochs, not both; the number of epochs determines the steps")
-        return self._take_fields(Settings.from_json(defaults))
+    def show_problems(self, problems: ProblemLog) -> None:
+        """Show how many lines or files were skipped, if any."""
+        if problems.count:
+            self.show_message(str(problems))
 
-    def take_config(self, default: FieldsType) -> FieldsType:
-        """Return the model config of this request, and mark its fields as used."""
-        return self._take_fields(default)
+    @contextmanager
+    def skip_undrawn(self, name: str) -> Iterator[None]:
+        """Continue if a figure cannot be drawn, and say why: figures need optional packages."""
+        try:
+            yield
+        except DrawError as error:
+            self.show_message(f"{name} was not drawn: {error}")
 
-    def _take_fields(self, default: FieldsType) -> FieldsType:
-        names = {declared.name for declared in fields(default)}
-        self.used_fields |= names
-        changes = {name: value for name, value in self.changes.items() if name in names}
-        return default.replace(**changes) if changes else default
-
-    def take_options(self, kind: type[OptionsType]) -> OptionsType:
-        """Return the recipe's own options of this request, and mark their fields as used."""
-        names = kind.list_applicable(self)
-        self.used_fields |= names
-        changes = {name: value for name, value in self.changes.items() if name in names}
-        for declared in fields(kind):
-            change = changes.get(declared.name)
-            if declared.metadata["kind"] is str and type(change) is int:  # --set source=1 is a column number
-                changes[declared.name] = str(change)
-            elif isinstance(change, bool) and {"yes", "no"} <= set(declared.metadata.get("options", ())):
-                changes[declared.name] = "yes" if change else "no"
-        return kind.from_json(changes)
-
-    def load_start(self) -> Loaded | None:
-        """Load the model to start from (``--from``); None without one."""
-        return None if self.start is None else load(self.start)
-
-    def create_model(self, kind: type[ModelType], config: Config, settings: Settings) -> ModelType:
-        """Return a new model with random parameters, drawn with the run's seed."""
-        size = build_on_meta(kind, config, torch.float32, "this config").parameter_count
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**48
-        if 4 * size > memory:
-            raise ArgumentError(
-                f"this {kind.family} has {size:,} parameters, more than the memory of this machine holds; choose "
-                "smaller fields"
-            )
-        torch.manual_seed(settings.seed)
-        return kind(config)  # every family is built from its config
-
-    def refuse_undeclared_fields(self, recipe: Recipe) -> None:
-        """Refuse changes of fields that the recipe does not declare, before any data is read."""
-        defaults = recipe.defaults(self)
-        self._refuse_unused_encoding(recipe)
-        if self.start is None:  # with --from, the fields of the loaded model are not known yet
-            groups: list[type[Fields]] = [Settings, *(type(config) for config in defaults.configs)]
-            names = {declared.name for group in groups for declared in fields(group)}
-            self._refuse_unknown_fields(recipe, names | recipe.options.list_applicable(self))
-
-    def _refuse_unused_encoding(self, recipe: Recipe) -> None:
-        """Check the encoding, and refuse it if no text files are read: recipes that read them have a field "header"."""
-        if self.encoding is None:
-            return
-        check_encoding(self.encoding)
-        is_hub_name = self.data is not None and self.data.startswith(HUB_PREFIX)
-        if is_hub_name or "header" not in recipe.options.list_applicable(self):
-            raise ArgumentError("--encoding applies only to text files of your own, given with --data; remove it")
-
-    def refuse_unused_fields(self, recipe: Recipe) -> None:
-        """Refuse changes of fields that the recipe did not use while it built its task."""
-        self._refuse_unknown_fields(recipe, self.used_fields)
-
-    def _refuse_unknown_fields(self, recipe: Recipe, names: set[str]) -> None:
-        for name in self.changes:
-            if name in names:
-                continue
-            condition = recipe.options.describe_condition(name)
-            if condition is not None:
-                if self.catalogue_name is not None and name in recipe.options.with_data:
-                    condition = f"to files of your own, not to {self.catalogue_name} of the catalogue"
-                elif self.generated_name is not None and name in recipe.options.with_data:
-                    condition = f"to files of your own, not to {self.generated_name}, which are generated"
-                raise ArgumentError(f"{name} of the {self.recipe} recipe applies {condition}; remove it")
-            near = difflib.get_close_matches(name, sorted(names), 1)
-            if FIELD_SYNONYMS.get(name) in names:
-                near = [FIELD_SYNONYMS[name]]
-            hint = f"did you mean {near[0]!r}?" if near else f"jumok train --list {self.recipe} shows its fields"
-            columns = recipe.options.list_columns()
-            if name in KNOWN_NAMES and columns:  # the column of another recipe
-                choices = " and ".join(f"{column}=NAME" for column in columns)
-                hint = f"choose the column{'s' * (len(columns) > 1)} of your table with {choices}"
-            raise ArgumentError(f"the {self.recipe} recipe has no field {name!r}; {hint}")
-
-    def refuse_data(self) -> None:
-        """Raise ArgumentError if the request has data: used by recipes that generate their own."""
-        if self.data is not None:
-            raise ArgumentError(f"the {self.recipe} recipe generates its own data; remove data (--data)")
-
-
-def _make_absolute(data: str | None) -> str | None:
-    """Return an absolute path, so that the run can resume from another folder; names stay as they are."""
-    return str(Path(data).absolute()) if data is not None and Path(data).exists() else data
+    def explain_start(self, expected: str, loaded: Loaded) -> ArgumentError:
+        """Return the error that says why the recipe cannot start from the loaded model."""
+        lack = " without a tokenizer" if loaded.tokenizer is None and "tokenizer" in expected else ""
+        return ArgumentError(
+            f"the {self.recipe} recipe can start only from {expected}; {self.start} is a {loaded.family}{lack}"
+        )
 
 
 def parse_changes(words: Iterable[str]) -> dict[str, Any]:

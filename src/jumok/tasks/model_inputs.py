@@ -16,7 +16,7 @@ from jumok.data.audio.audio_files import is_audio_path
 from jumok.data.images.image_files import is_existing_file, is_image_path
 from jumok.data.readers.region_features import is_region_file, read_region_file
 from jumok.data.tokenizers.passage_tokens import encode_passages, split_question
-from jumok.data.tokenizers.unknown_tokens import (
+from jumok.data.tokenizers.token_labels import (
     count_unknown,
     describe_unknown_tokens,
     list_unknown_words,

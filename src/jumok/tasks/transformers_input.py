@@ -11,8 +11,13 @@ from torch import Tensor
 from jumok import defaults
 from jumok.checkpoint.transformers_folder import LoadedTransformers, quiet_transformers
 from jumok.data.images.image_files import is_image_path
-from jumok.data.tokenizers.token_labels import group_words, label_tokens
-from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words, require_known_words
+from jumok.data.tokenizers.token_labels import (
+    count_unknown,
+    group_words,
+    label_tokens,
+    list_unknown_words,
+    require_known_words,
+)
 from jumok.errors import ArgumentError, describe_type
 
 from .labelled_input import START, LabelledInput, Words

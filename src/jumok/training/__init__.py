@@ -2,23 +2,35 @@
 
 from jumok.errors import TrainingError
 
-from .loop import fit
-from .outcome import Outcome
+from .loop import Outcome, fit
 from .parallel import World, connect_world, select_device
 from .settings import Settings, compute_rate_factor
-from .task import IGNORE_INDEX, Batch, Batches, DataSummary, Task, apply_epochs, compute_token_loss, select_part
+from .task import (
+    IGNORE_INDEX,
+    Batch,
+    Batches,
+    DataSummary,
+    Loss,
+    Task,
+    apply_epochs,
+    compute_mean_loss,
+    compute_token_loss,
+    select_part,
+)
 
 __all__ = [
     "IGNORE_INDEX",
     "Batch",
     "Batches",
     "DataSummary",
+    "Loss",
     "Outcome",
     "Settings",
     "Task",
     "TrainingError",
     "World",
     "apply_epochs",
+    "compute_mean_loss",
     "compute_rate_factor",
     "compute_token_loss",
     "connect_world",

@@ -9,29 +9,63 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from jumok.checkpoint import Loaded, load
+from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import TrainingError
+from jumok.models import Model
 from jumok.threads import choose_training_threads, count_cores, use_threads
 
 from .metrics_log import MetricsLog, read_last_evaluation
-from .optimizer import Optimizers
-from .outcome import Outcome
+from .optimizer import Optimizers, ParameterAverage
 from .parallel import World
-from .parameter_average import ParameterAverage
 from .precision import Precision, choose_precision
 from .progress import ProgressDisplay, SilentDisplay
-from .resume import Progress, TrainingState, restore_checkpoint, save_checkpoint
+from .resume import RunProgress, TrainingState, restore_checkpoint, save_checkpoint
 from .settings import Settings, compute_rate_factor
 from .signals import SignalListener, StopRequested
 from .step import StepResult, estimate_work, train_step
 from .task import Task
+
+REPORT_FILE = "report.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training run ended.
+
+    Attributes:
+        signal: The signal that stopped the run before its last step; None if it was not stopped.
+        trained: False if the run was already complete, so that there was nothing to do.
+    """
+
+    folder: Path
+    progress: RunProgress
+    metrics: dict[str, float]
+    signal: signal.Signals | None = None
+    trained: bool = True
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The content of report.json, about the best model; empty if the run is not complete."""
+        return read_json(self.folder, REPORT_FILE) if (self.folder / REPORT_FILE).is_file() else {}
+
+    @cached_property
+    def model(self) -> Model:
+        """The best model of the run, loaded on first use."""
+        return self.load().model
+
+    def load(self) -> Loaded:
+        """Load the best model of the run, with its tokenizer and config, as ``jumok.load`` does."""
+        return load(self.folder)
 
 
 def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisplay | None = None) -> Outcome:
@@ -51,7 +85,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     """
     world = World() if world is None else world
     display = display if display is not None and world.is_main else SilentDisplay()
-    task = fix_precision(fix_threads(task, world), world)
+    task = fix_settings(task, world)
     settings = task.settings
 
     state = _build_fresh_state(task, world)
@@ -131,18 +165,9 @@ class SpeedMeter:
         return speed
 
 
-def check_batch(settings: Settings, world: World) -> None:
-    """Raise TrainingError if a batch cannot be split evenly over the processes."""
-    parts = world.size * settings.accumulate
-    if settings.batch % parts:
-        raise TrainingError(f"a batch of {settings.batch} cannot be split evenly into {parts} parts; change batch")
-
-
 def _build_fresh_state(task: Task, world: World) -> TrainingState:
     """Move the model to its device, and create the optimizers and the rest of the training state."""
     settings = task.settings
-    check_batch(settings, world)
-
     model = task.model.to(world.device).train()
     model.checkpointing = settings.checkpointing
     wrapped: nn.Module = world.wrap(model)
@@ -153,7 +178,7 @@ def _build_fresh_state(task: Task, world: World) -> TrainingState:
     optimizers = Optimizers(model, settings)
     torch.manual_seed(settings.seed + world.rank)
     precision = Precision(settings.precision, world.device)
-    return TrainingState(task, world, model, wrapped, optimizers, precision, average, Progress())
+    return TrainingState(task, world, model, wrapped, optimizers, precision, average, RunProgress())
 
 
 def _log_step(
@@ -173,25 +198,20 @@ def _receive_signal(world: World, signals: SignalListener) -> signal.Signals | N
     return signal.Signals(number) if number else None
 
 
-class Evaluation(NamedTuple):
-    """The metrics of an evaluation, and whether they are the best so far."""
-
-    metrics: dict[str, float]
-    is_best: bool
-
-
-def _evaluate(state: TrainingState, log: MetricsLog, display: ProgressDisplay, signals: SignalListener) -> Evaluation:
-    """Evaluate and record the metrics; there are none if a signal interrupted the evaluation."""
+def _evaluate(
+    state: TrainingState, log: MetricsLog, display: ProgressDisplay, signals: SignalListener
+) -> tuple[dict[str, float], bool]:
+    """Evaluate and return the metrics, and whether they are the best; there are none if a signal interrupted it."""
     display.show_message("evaluating", transient=True)
     metrics: dict[str, float] = state.world.broadcast(_compute_metrics(state, signals))
     if not metrics:
-        return Evaluation({}, is_best=False)
+        return {}, False
     state.progress.owed = False
     is_best = _update_best(state.task, state.progress, metrics)
     if state.world.is_main:
         log.add(state.progress.step, **{f"evaluation_{name}": value for name, value in metrics.items()})
     display.show_evaluation(state.progress.step, metrics, is_best)
-    return Evaluation(metrics, is_best)
+    return metrics, is_best
 
 
 def _compute_metrics(state: TrainingState, signals: SignalListener) -> dict[str, float]:
@@ -216,7 +236,7 @@ def _compute_metrics(state: TrainingState, signals: SignalListener) -> dict[str,
             torch.set_rng_state(generator_state)
 
 
-def _update_best(task: Task, progress: Progress, metrics: dict[str, float]) -> bool:
+def _update_best(task: Task, progress: RunProgress, metrics: dict[str, float]) -> bool:
     """Return True if this evaluation is the best so far, and count the evaluations since the best."""
     if task.judge not in metrics:
         raise TrainingError(f"the evaluation returned no metric {task.judge!r}, only {', '.join(metrics)}")
@@ -246,24 +266,23 @@ def _save(state: TrainingState, log: MetricsLog, best: bool) -> None:
         ) from error
 
 
-def fix_threads(task: Task, world: World) -> Task:
-    """Return the task with the number of threads in its settings, if they leave it to the rule; the main process
-    decides for all."""
-    settings = task.settings
-    if settings.threads or world.device.type != "cpu":
-        return task
-    limit = min(torch.get_num_threads(), count_cores())
-    threads = choose_training_threads(estimate_work(task, world), limit) if limit > 1 else 1
-    return replace(task, settings=settings.replace(threads=world.broadcast(threads)))
+def fix_settings(task: Task, world: World) -> Task:
+    """Return the task with the number of threads and the dtype of matrix products that the rules choose, unless the
+    settings name them; the main process decides for all.
 
-
-def fix_precision(task: Task, world: World) -> Task:
-    """Return the task with the dtype of its matrix products in its settings, if they leave it to the rule."""
+    Raises TrainingError if a batch cannot be split evenly over the processes.
+    """
     settings = task.settings
-    if settings.precision != "auto":
-        return task
-    precision = world.broadcast(choose_precision(world.device))
-    return replace(task, settings=settings.replace(precision=precision))
+    parts = world.size * settings.accumulate
+    if settings.batch % parts:
+        raise TrainingError(f"a batch of {settings.batch} cannot be split evenly into {parts} parts; change batch")
+    if not settings.threads and world.device.type == "cpu":
+        limit = min(torch.get_num_threads(), count_cores())
+        threads = choose_training_threads(estimate_work(task, world), limit) if limit > 1 else 1
+        settings = settings.replace(threads=world.broadcast(threads))
+    if settings.precision == "auto":
+        settings = settings.replace(precision=world.broadcast(choose_precision(world.device)))
+    return replace(task, settings=settings)
 
 
 def describe_computation(settings: Settings, world: World, precision: str) -> str:

@@ -56,13 +56,9 @@ class MetricsLog:
         _append_line(self.folder / SPEED_FILE, {"step": step, **metrics})
 
     def remove_after(self, step: int, owed: bool, settings: Settings) -> list[str]:
-        """Remove damaged lines, and the lines of later steps, which will be computed again.
+        """Remove damaged lines and those of later steps, and return a sentence for each file that was damaged.
 
-        Args:
-            owed: True if the evaluation of this step will be repeated too.
-
-        Returns:
-            A sentence for each file that was damaged.
+        Later steps are computed again, and the evaluation of this one if it is owed.
         """
         problems = []
         for name in (METRICS_FILE, SPEED_FILE):

@@ -85,11 +85,7 @@ def orthogonalize_all(matrices: list[Tensor], steps: int) -> list[Tensor]:
 
 
 def orthogonalize(stacked: Tensor, steps: int) -> Tensor:
-    """Return matrices with nearly orthogonal rows, whose singular values are about 1.
-
-    Args:
-        stacked: Matrices [count, rows, columns] with rows <= columns.
-    """
+    """Return matrices [count, rows, columns], rows <= columns, with nearly orthogonal rows (singular values near 1)."""
     first, third, fifth = COEFFICIENTS
     x = stacked.float()
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)

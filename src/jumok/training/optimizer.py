@@ -1,8 +1,9 @@
-"""AdamW, and Muon for the matrices inside blocks. The state is saved by parameter name."""
+"""AdamW, Muon for the matrices inside blocks, and a running average of the parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from .settings import Settings
 
 
 class Optimizers:
-    """One or two torch optimizers that update a model together."""
+    """One or two torch optimizers that update a model together. Their state is saved by parameter name."""
 
     def __init__(self, model: nn.Module, settings: Settings) -> None:
         self.names: dict[Tensor, str] = {
@@ -42,11 +43,7 @@ class Optimizers:
             self.parts.append((muon, settings.matrix_rate))
 
     def step(self, rate_factor: float, scaler: torch.amp.GradScaler | None = None) -> None:
-        """Update the parameters and clear their gradients.
-
-        Args:
-            rate_factor: The learning rate as a fraction of the highest.
-        """
+        """Update the parameters by a fraction of the highest learning rate, and clear their gradients."""
         for optimizer, highest_rate in self.parts:
             for group in optimizer.param_groups:
                 group["lr"] = highest_rate * rate_factor
@@ -66,7 +63,7 @@ class Optimizers:
                     yield f"{kind}.{self.names[parameter]}", torch.as_tensor(tensor)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the state that ``state`` returned. A sharded parameter takes its shard of each tensor."""
+        """Restore the state that ``iterate_state`` yielded. A sharded parameter takes its shard of each tensor."""
         parameters = {name: parameter for parameter, name in self.names.items()}
         owners = {
             parameter: optimizer
@@ -84,8 +81,7 @@ class Optimizers:
 def find_hidden_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
     """Return the matrices that map hidden vectors to hidden vectors, each with the row counts of the maps in it.
 
-    Args:
-        model: The model; its output layer and its embeddings are excluded.
+    Output layers and embeddings are excluded.
     """
     matrices: dict[Tensor, tuple[int, ...]] = {}
     outputs = {id(module) for name, module in model.named_children() if name == "output"}
@@ -96,3 +92,37 @@ def find_hidden_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
         if isinstance(module, nn.Linear) and id(module) not in outputs and module.weight.requires_grad:
             matrices.setdefault(module.weight, (module.weight.shape[0],))
     return matrices
+
+
+class ParameterAverage:
+    """The exponential moving average of a model's parameters: less noise of the last steps (Polyak, Juditsky 1992)."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model = model
+        self.decay = decay
+        self.tensors = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Move the average towards the current parameters."""
+        # the decay rate starts low: the first parameters are random
+        weight = 1 - min(self.decay, (1 + step) / (10 + step))
+        parameters = dict(self.model.named_parameters())
+        averages = [self.tensors[name] for name in parameters]
+        torch._foreach_lerp_(averages, [parameter.detach() for parameter in parameters.values()], weight)
+
+    @contextmanager
+    def apply(self) -> Iterator[None]:
+        """Use the averaged parameters in the model while the context is open."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, parameter in self.model.named_parameters():
+            trained = parameter.detach().clone()
+            parameter.copy_(self.tensors[name])
+            self.tensors[name].copy_(trained)

@@ -85,11 +85,7 @@ class World:
         return float(reduced)
 
     def broadcast(self, content: Any) -> Any:
-        """Return the main process's content in all processes, which wait for it as long as it takes.
-
-        Args:
-            content: Anything that JSON can represent; ignored in the other processes.
-        """
+        """Return the main process's content, which JSON can represent, in all processes, however long they wait."""
         if self.size == 1:
             return content
         encoded = json.dumps(content).encode() if self.is_main else b""
@@ -118,11 +114,7 @@ class World:
 
 
 def gather_tensor(tensor: Tensor) -> Tensor:
-    """Return a tensor with all its shards, in every process.
-
-    Args:
-        tensor: A sharded tensor, or an ordinary one, which is returned as it is.
-    """
+    """Return a sharded tensor with all its shards, in every process; an ordinary tensor is returned as it is."""
     if not dist.is_available() or not dist.is_initialized():
         return tensor
     from torch.distributed.tensor import DTensor
@@ -153,11 +145,7 @@ def _shard(model: Model) -> None:
 
 
 def select_device(name: str | None = None) -> torch.device:
-    """Return a device by name, or the fastest one.
-
-    Args:
-        name: "cpu", "cuda", "cuda:1", "mps"; None: CUDA if there is a GPU, else MPS, else the CPU.
-    """
+    """Return a device by its name in PyTorch, or the fastest one: CUDA if there is a GPU, else MPS, else the CPU."""
     if name is None:
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -175,8 +163,7 @@ def select_device(name: str | None = None) -> torch.device:
 def connect_world(kind: str, device: torch.device) -> Iterator[World]:
     """Connect the processes that torchrun started while the context is open; without torchrun, this process alone.
 
-    Args:
-        kind: "none", "ddp" or "fsdp"; "none" becomes "ddp" if there are several processes.
+    The kind "none" becomes "ddp" if there are several processes.
     """
     size = read_variable("WORLD_SIZE", 1)
     if size == 1 and kind == "none":

@@ -37,11 +37,7 @@ class ProgressDisplay:
         """Show the metrics of an evaluation."""
 
     def show_message(self, line: str, transient: bool = False) -> None:
-        """Show a message.
-
-        Args:
-            transient: True if the next message may replace it.
-        """
+        """Show a message; the next message may replace it if it is transient."""
 
     def end(self) -> None:
         """Stop showing progress."""
@@ -52,11 +48,7 @@ class SilentDisplay(ProgressDisplay):
 
 
 class LineDisplay(ProgressDisplay):
-    """Prints plain lines: one every few seconds, and one for each evaluation.
-
-    Args:
-        evaluations_every: Seconds between two lines for evaluations; the last evaluation is always printed.
-    """
+    """Prints plain lines, for steps and evaluations at most one in so many seconds; the last one is always printed."""
 
     def __init__(self, out: TextIO | None = None, every: float = 5.0, evaluations_every: float = 1.0) -> None:
         self.out = LossyStream(sys.stderr if out is None else out)

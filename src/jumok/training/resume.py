@@ -8,7 +8,6 @@ model) and ``training.json`` (the progress). The manifest of all files is writte
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,11 @@ from torch import Tensor, nn
 from jumok.checkpoint import manifest, run_folder
 from jumok.checkpoint.save import write_model_files
 from jumok.checkpoint.tensor_files import read_json
-from jumok.errors import CheckpointError, TrainingError
+from jumok.errors import CheckpointError, Report, TrainingError
 from jumok.models import Model
 
-from .optimizer import Optimizers
+from .optimizer import Optimizers, ParameterAverage
 from .parallel import World, distribute_like, gather_tensor
-from .parameter_average import ParameterAverage
 from .precision import Precision
 from .task import Task
 
@@ -33,7 +31,7 @@ MAX_SHOWN_LENGTH = 100  # characters of a fact in a message
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """The progress of a run. The names of the attributes are keys in training.json.
 
     Attributes:
@@ -70,7 +68,7 @@ class TrainingState:
     optimizers: Optimizers
     precision: Precision
     average: ParameterAverage | None
-    progress: Progress
+    progress: RunProgress
 
 
 def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
@@ -124,9 +122,9 @@ def _remove_old_checkpoints(run: Path, keep: int, best_step: int) -> None:
             run_folder.remove_checkpoint(checkpoint)
 
 
-def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], None]) -> bool:
+def restore_checkpoint(state: TrainingState, run: Path, show_message: Report) -> bool:
     """Restore the newest undamaged checkpoint."""
-    newest = state.world.broadcast(_find_newest(run, report) if state.world.is_main else None)
+    newest = state.world.broadcast(_find_newest(run, show_message) if state.world.is_main else None)
     if newest is None:
         return False
     checkpoint = Path(newest)
@@ -145,25 +143,25 @@ def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], 
     state.precision.restore(metadata["precision"], metadata["scaler"])
     restore_generators(state.world, state_tensors)
 
-    state.progress = Progress(**metadata["progress"])
+    state.progress = RunProgress(**metadata["progress"])
     steps = state.task.settings.steps
     if metadata["steps"] != steps:  # the number of steps was changed
         state.progress.finished = state.progress.step >= steps
-    _replace_lost_best(state, run, report)
+    _replace_lost_best(state, run, show_message)
     if state.world.is_main:
-        _restore_pointers(run, checkpoint, state.progress, report)
+        _restore_pointers(run, checkpoint, state.progress, show_message)
         _remove_later_checkpoints(run, state.progress.step)
     return True
 
 
-def _replace_lost_best(state: TrainingState, run: Path, report: Callable[[str], None]) -> None:
+def _replace_lost_best(state: TrainingState, run: Path, show_message: Report) -> None:
     """If the best checkpoint is gone, let the restored one count as the best until the next evaluation."""
     progress = state.progress
     is_lost = progress.best is not None and _find_checkpoint(run, progress.best_step) is None
     if state.world.broadcast(is_lost):  # all processes must agree on which evaluation is the best
         if state.world.is_main:
             lost, step = progress.best_step, progress.step
-            report(f"the best checkpoint, of step {lost:,}, is gone; that of step {step:,} replaces it for now")
+            show_message(f"the best checkpoint, of step {lost:,}, is gone; that of step {step:,} replaces it for now")
         progress.best, progress.best_step = None, progress.step
 
 
@@ -174,21 +172,21 @@ def _remove_later_checkpoints(run: Path, restored_step: int) -> None:
             run_folder.remove_checkpoint(checkpoint)
 
 
-def _restore_pointers(run: Path, checkpoint: Path, progress: Progress, report: Callable[[str], None]) -> None:
+def _restore_pointers(run: Path, checkpoint: Path, progress: RunProgress, show_message: Report) -> None:
     """Point ``last`` at the restored checkpoint and ``best`` at the best one; report what was missing or damaged.
 
     A process may have been killed after it saved its best checkpoint and before it pointed ``best`` at it.
     """
-    _restore_pointer(run, "last", checkpoint, report)
+    _restore_pointer(run, "last", checkpoint, show_message)
     best = _find_checkpoint(run, progress.best_step)
     if best is not None:
-        _restore_pointer(run, "best", best, report)
+        _restore_pointer(run, "best", best, show_message)
     elif (run / "best.json").is_file():
-        report(f"best.json in {run} was removed: no step up to {progress.step:,} was evaluated")
+        show_message(f"best.json in {run} was removed: no step up to {progress.step:,} was evaluated")
         (run / "best.json").unlink()
 
 
-def _restore_pointer(run: Path, pointer: str, checkpoint: Path, report: Callable[[str], None]) -> None:
+def _restore_pointer(run: Path, pointer: str, checkpoint: Path, show_message: Report) -> None:
     """Point ``last`` or ``best`` at a checkpoint; report if its file is missing, damaged or names no checkpoint."""
     problem, current = None, None
     try:
@@ -201,7 +199,7 @@ def _restore_pointer(run: Path, pointer: str, checkpoint: Path, report: Callable
         has_file = (run / f"{pointer}.json").is_file()
         problem = f"{pointer}.json in {run} {'names a checkpoint that is gone' if has_file else 'is missing'}"
     if problem is not None:
-        report(f"{problem}; it was repaired and now names {checkpoint.name}")
+        show_message(f"{problem}; it was repaired and now names {checkpoint.name}")
     run_folder.write_pointer(run, pointer, checkpoint)
 
 
@@ -209,17 +207,17 @@ def _find_checkpoint(run: Path, step: int) -> Path | None:
     return next((folder for number, folder in run_folder.list_checkpoints(run) if number == step), None)
 
 
-def _find_newest(run: Path, report: Callable[[str], None]) -> str | None:
+def _find_newest(run: Path, show_message: Report) -> str | None:
     damaged = 0
     for step, checkpoint in run_folder.list_checkpoints(run):
         try:
             manifest.verify_manifest(checkpoint)
         except (CheckpointError, OSError) as error:
             damaged += 1
-            report(f"the checkpoint of step {step:,} cannot be used: {error}")
+            show_message(f"the checkpoint of step {step:,} cannot be used: {error}")
             continue
         if damaged:
-            report(f"going back to step {step:,}")
+            show_message(f"going back to step {step:,}")
         return str(checkpoint)
     if damaged:
         raise TrainingError(f"none of the {damaged} checkpoints in {run} can be used; start a new run")

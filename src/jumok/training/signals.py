@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
 
 from .parallel import LAUNCHER_VARIABLE
 
 Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
+HandlerType = TypeVar("HandlerType", bound="SignalHandler")
 
 
 class StopRequested(BaseException):
@@ -19,11 +21,8 @@ class StopRequested(BaseException):
     ``except Exception`` of an evaluation swallows it or turns it into an error."""
 
 
-class SignalListener:
-    """A context that records the first SIGINT or SIGTERM; the second one has its default effect.
-
-    In a process that ``jumok train --processes`` started, further signals are ignored: Ctrl-C in a terminal reaches it
-    directly and again through its launcher, which decides when to end it immediately.
+class SignalHandler:
+    """A context in which SIGINT and SIGTERM are received by ``receive``.
 
     Attributes:
         received: The signal that arrived; None before.
@@ -31,30 +30,46 @@ class SignalListener:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self._interrupts = False
         self._previous: dict[signal.Signals, Handler] = {}
 
-    def __enter__(self) -> SignalListener:
+    def __enter__(self: HandlerType) -> HandlerType:
         if threading.current_thread() is threading.main_thread():  # Python allows handlers in the main thread only
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._receive)
+                self._previous[number] = signal.signal(number, self.receive)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._restore_handlers()
+        self.restore_handlers()
 
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
-            return
-        self.received = signal.Signals(number)
-        if LAUNCHER_VARIABLE not in os.environ:
-            self._restore_handlers()
-        if self._interrupts:
-            raise StopRequested
-
-    def _restore_handlers(self) -> None:
+    def restore_handlers(self) -> None:
+        """Handle signals as before the context."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        self.received = signal.Signals(number)
+
+
+class SignalListener(SignalHandler):
+    """Records the first SIGINT or SIGTERM; the second one has its default effect.
+
+    In a process that ``jumok train --processes`` started, further signals are ignored: Ctrl-C in a terminal reaches it
+    directly and again through its launcher, which decides when to end it immediately.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._interrupts = False
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            return
+        super().receive(number, frame)
+        if LAUNCHER_VARIABLE not in os.environ:
+            self.restore_handlers()
+        if self._interrupts:
+            raise StopRequested
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:

@@ -71,11 +71,7 @@ def _delay_gradient_exchange(wrapped: nn.Module, is_last: bool) -> AbstractConte
 
 
 def clip_gradients(model: nn.Module, clip: float) -> float:
-    """Clip the gradients to a maximum norm, and return the norm before clipping.
-
-    Args:
-        clip: The largest norm; 0 = no clipping.
-    """
+    """Clip the gradients to a maximum norm (0 = no clipping), and return the norm before clipping."""
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
     norm = nn.utils.clip_grad_norm_(parameters, clip if clip else math.inf)
     return float(gather_tensor(norm))

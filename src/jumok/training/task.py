@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ class Batch:
 #: (step, part, parts) -> that part of the step's batch. It must be a pure function that returns the same examples in
 #: the same order for any number of parts, so that the step determines the position in the data.
 Batches = Callable[[int, int, int], Batch]
+#: (model, batch) -> the loss, summed over the targets of the batch
+Loss = Callable[[nn.Module, Batch], Tensor]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,6 @@ class Task:
 
     Attributes:
         batches: Returns a part of the batch of a step.
-        loss: The loss of a batch, summed over its targets.
         evaluate: Returns metrics; called in evaluation mode, without gradients, with its own random numbers.
         judge: The metric that decides which checkpoint is best.
         better: "lower" or "higher": which value of that metric is better.
@@ -76,7 +77,7 @@ class Task:
         speech_tokens: The special tokens of a speech model, saved with it; None for other models.
         data: Facts about the data (files, counts). A run resumes only with the data it started with.
         summary: Counts and first examples of the data, for a dry run.
-        report: Returns the final report for the best model and writes figures into the folder; None: the metrics of
+        build_report: Returns the report on the best model and writes figures into the folder; None: the metrics of
             ``evaluate``.
         examples: The number of training examples in one epoch; None if they are generated anew at each step.
     """
@@ -84,7 +85,7 @@ class Task:
     model: Model
     settings: Settings
     batches: Batches
-    loss: Callable[[nn.Module, Batch], Tensor]
+    loss: Loss
     evaluate: Callable[[Model], dict[str, float]]
     judge: str = "loss"
     better: str = "lower"
@@ -93,7 +94,7 @@ class Task:
     labels: tuple[str, ...] | None = None
     speech_tokens: Any = None
     data: Mapping[str, Any] = field(default_factory=dict)
-    report: Callable[[Model, Path], dict[str, Any]] | None = None
+    build_report: Callable[[Model, Path], dict[str, Any]] | None = None
     summary: DataSummary = DataSummary()
     examples: int | None = None
 
@@ -117,6 +118,15 @@ def select_part(ids: list[int], part: int, parts: int) -> list[int]:
     """
     size = len(ids) // parts
     return ids[part * size : (part + 1) * size]
+
+
+def compute_mean_loss(model: Model, batches: Iterable[Batch], loss: Loss | None = None) -> float:
+    """Return the loss per target over some batches, by default the cross-entropy."""
+    total = count = 0.0
+    for batch in batches:
+        total += float((loss or compute_token_loss)(model, batch.to(model.device)))
+        count += batch.count
+    return total / count
 
 
 def compute_token_loss(model: nn.Module, batch: Batch) -> Tensor:

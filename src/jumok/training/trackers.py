@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,31 @@ from jumok.errors import TrainingError
 from .progress import ProgressDisplay
 
 
-class Tracker:
-    """Base class of trackers. They open when training starts: the run's folder must be empty until then."""
+class Tracker(ABC):
+    """Base class of trackers. They open when training starts: the run's folder must be empty until then.
 
+    Args:
+        module: The module of the tracker's package.
+        extra: The name of the optional dependency that installs it.
+    """
+
+    def __init__(self, name: str, module: str, extra: str) -> None:
+        try:
+            self.module: Any = importlib.import_module(module)
+        except ImportError:
+            raise TrainingError(
+                f'{name} needs a package that is not installed; run: pip install "jumok[{extra}]"'
+            ) from None
+
+    @abstractmethod
     def open(self, folder: Path) -> None:
         """Start tracking."""
 
+    @abstractmethod
     def send(self, step: int, metrics: dict[str, float]) -> None:
         """Send the metrics of a step."""
 
+    @abstractmethod
     def close(self) -> None:
         """Stop tracking."""
 
@@ -28,12 +45,7 @@ class TensorBoard(Tracker):
     """Writes TensorBoard events into the run's folder."""
 
     def __init__(self) -> None:
-        try:
-            self.module: Any = importlib.import_module("torch.utils.tensorboard")
-        except ImportError:
-            raise TrainingError(
-                'TensorBoard needs a package that is not installed; run: pip install "jumok[tensorboard]"'
-            ) from None
+        super().__init__("TensorBoard", "torch.utils.tensorboard", "tensorboard")
 
     def open(self, folder: Path) -> None:
         self.writer = self.module.SummaryWriter(str(folder / "tensorboard"))
@@ -51,12 +63,7 @@ class WeightsAndBiases(Tracker):
     """Sends metrics to Weights & Biases, as a run of the project "jumok"."""
 
     def __init__(self) -> None:
-        try:
-            self.module: Any = importlib.import_module("wandb")
-        except ImportError:
-            raise TrainingError(
-                'Weights & Biases needs a package that is not installed; run: pip install "jumok[wandb]"'
-            ) from None
+        super().__init__("Weights & Biases", "wandb", "wandb")
 
     def open(self, folder: Path) -> None:
         self.run = self.module.init(project="jumok", name=folder.name, dir=str(folder))
@@ -104,9 +111,5 @@ class TrackedDisplay(ProgressDisplay):
 
 def add_trackers(display: ProgressDisplay, folder: Path, tensorboard: bool, wandb: bool) -> ProgressDisplay:
     """Return a display that also sends metrics to the selected trackers."""
-    trackers: list[Tracker] = []
-    if tensorboard:
-        trackers.append(TensorBoard())
-    if wandb:
-        trackers.append(WeightsAndBiases())
-    return TrackedDisplay(display, folder, trackers) if trackers else display
+    kinds = [kind for kind, is_selected in ((TensorBoard, tensorboard), (WeightsAndBiases, wandb)) if is_selected]
+    return TrackedDisplay(display, folder, [kind() for kind in kinds]) if kinds else display

@@ -14,10 +14,9 @@ from typing import Any
 
 import tokenizers
 
-from jumok.data.tokenizers.limited_files import read_settings
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, wrap_tokenizers_errors
+from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, read_settings, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError, describe_type
 
 # Texts on which a converted tokenizer must agree with the original one.

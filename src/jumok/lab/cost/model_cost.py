@@ -300,7 +300,7 @@ def _attend_fused(
 
 def _measure_forward(model: Model, inputs: ModelInputs) -> int:
     """Return the most bytes that the tensors of a forward pass take at one time."""
-    settings = {"last": 1} if isinstance(model, GPT) else {}
+    settings: dict[str, Any] = {"last": 1} if isinstance(model, GPT) else {}
     with PeakMemory() as memory, _FusedAttention(), torch.no_grad():
         model(*inputs.tensors, **settings)
     return memory.peak

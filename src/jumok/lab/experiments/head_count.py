@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,8 @@ from jumok.attention import MultiHead
 from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text, Texts
-from jumok.lab.result import Progress, Result, Table, count_steps
+from jumok.lab.cost.measurements import time_calls
+from jumok.lab.result import Progress, Result, build_table, count_steps, format_range
 from jumok.models.gpt import GPT, GPTConfig
 
 from .toy_training import IGNORED, Questions, train_steps
@@ -57,6 +57,11 @@ class TaskQuality:
     def loss(self) -> float:
         """The loss, on average over the seeds."""
         return mean(self.losses)
+
+    @property
+    def range(self) -> str:
+        """The lowest and the highest loss."""
+        return format_range(self.losses, ".3f")
 
     @property
     def share(self) -> float:
@@ -152,37 +157,23 @@ def describe_head_counts(
     first = rows[0]
     best = min(rows, key=lambda row: row.four_look_ups.loss)
     times = [row.milliseconds / first.milliseconds for row in rows]
-    costs = [
-        (
-            str(row.heads),
-            f"{row.parameters:,}",
-            f"{row.operations:,}",
-            f"x{ratio:.2f}",
-            f"{row.weight_bytes / 1024:,.0f} KB",
-        )
+    lines = [
+        {"row": row, "ratio": ratio, "kilobytes": row.weight_bytes / 1024, "width": MODEL_WIDTH // row.heads}
         for row, ratio in zip(rows, times, strict=True)
     ]
-    qualities = [
-        (
-            str(row.heads),
-            str(MODEL_WIDTH // row.heads),
-            *_format_quality(row.single_look_up),
-            *_format_quality(row.four_look_ups),
-        )
-        for row in rows
-    ]
-    title = TEXTS(
-        "quality.title",
-        width=MODEL_WIDTH,
-        several=SEVERAL,
-        chance=1 / kinds,
-        several_chance=1 / kinds**SEVERAL,
-        steps=steps,
-        runs=len(first.single_look_up.losses),
-    )
     tables = [
-        Table(TEXTS.list("cost.columns"), costs, TEXTS("cost.title", width=LAYER_WIDTH, tokens=TOKENS, first=first)),
-        Table(TEXTS.list("quality.columns", several=SEVERAL), qualities, title),
+        build_table(TEXTS, "cost", lines, width=LAYER_WIDTH, tokens=TOKENS, first=first),
+        build_table(
+            TEXTS,
+            "quality",
+            lines,
+            width=MODEL_WIDTH,
+            several=SEVERAL,
+            chance=1 / kinds,
+            several_chance=1 / kinds**SEVERAL,
+            steps=steps,
+            runs=len(first.single_look_up.losses),
+        ),
     ]
     sentences = [
         TEXTS("equal_cost", first=first, shortest=min(times), longest=max(times)),
@@ -232,11 +223,6 @@ def _draw_heads(
     )
 
 
-def _format_quality(quality: TaskQuality) -> tuple[str, str, str]:
-    losses = quality.losses
-    return f"{quality.loss:.3f}", f"{min(losses):.3f} - {max(losses):.3f}", f"{quality.share:.0%}"
-
-
 def _read_weights(model: GPT, tokens: Questions) -> list[list[list[float]]]:
     with torch.no_grad():
         weights = model(tokens, weights=True).weights[-1][0]
@@ -248,7 +234,6 @@ def _measure_layers(heads: Sequence[int], seed: int) -> list[tuple[int, int, flo
     torch.manual_seed(seed)
     hidden = torch.randn(1, TOKENS, LAYER_WIDTH)
     layers = [MultiHead(LAYER_WIDTH, count).eval() for count in heads]
-    seconds: list[list[float]] = [[] for _ in layers]
     operations, weight_bytes = [], []
     with torch.no_grad():
         for layer in layers:
@@ -256,13 +241,9 @@ def _measure_layers(heads: Sequence[int], seed: int) -> list[tuple[int, int, flo
                 _, weights = layer(hidden, weights=True)
             operations.append(counter.get_total_flops())
             weight_bytes.append(weights.nbytes)
-        for _ in range(ROUNDS):  # in alternation, and as processor time: other programs make a call wait
-            for layer, times in zip(layers, seconds, strict=True):
-                start = time.process_time()
-                layer(hidden)
-                times.append(time.process_time() - start)
+        seconds = time_calls({count: partial(layer, hidden) for count, layer in enumerate(layers)}, rounds=ROUNDS)
     parameters = [sum(parameter.numel() for parameter in layer.parameters()) for layer in layers]
-    milliseconds = [1000 * min(times) for times in seconds]
+    milliseconds = [1000 * min(times) for times in seconds.values()]
     return list(zip(parameters, operations, milliseconds, weight_bytes, strict=True))
 
 

@@ -18,7 +18,7 @@ from jumok.checkpoint import Loaded, load
 from jumok.draw import MapPanel, save_panel_row
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text, Texts
-from jumok.lab.result import Progress, Result, Table, count_steps
+from jumok.lab.result import Progress, Result, Table, build_table, count_steps
 from jumok.lens import Ablate, Lens
 from jumok.lens.edits.apply_edits import EditListener
 from jumok.models.speech import FRAMES_PER_POSITION, Speech
@@ -26,8 +26,16 @@ from jumok.tap import listen
 from jumok.tasks.speech import Transcript, TranscriptionSettings, transcribe
 from jumok.tasks.speech.word_times import Heads, read_word_weights
 
-from .start_errors import HeardSpeech, compute_errors, compute_median, count_word_errors, list_heads
-from .timed_speech import CALIBRATION_TEXTS, Voice, speak_pairs
+from .timed_speech import (
+    CALIBRATION_TEXTS,
+    HeardSpeech,
+    Voice,
+    compute_errors,
+    compute_median,
+    count_word_errors,
+    list_heads,
+    speak_pairs,
+)
 
 TEXTS = Texts(__file__)
 MODEL = "whisper-tiny-en"
@@ -238,17 +246,11 @@ def _build_head_table(heads: Sequence[HeadTiming], cells: Sequence[str], title: 
 
 def _build_ablation_table(ablations: Sequence[AblationRow]) -> Table:
     kinds = TEXTS.group("kinds")
-    rows = [
-        (
-            kinds[row.kind],
-            " ".join(f"{block}.{head}" for block, head in row.ablated),
-            f"{row.word_error_rate:.1%}",
-            f"{row.log_probability:.3f}",
-            f"{1000 * row.error:.0f} ms",
-        )
-        for row in ablations
-    ]
-    return Table(TEXTS.list("ablations.columns"), rows, TEXTS("ablations.title"))
+    rows = []
+    for row in ablations:
+        heads = " ".join(f"{block}.{head}" for block, head in row.ablated)
+        rows.append({"kind": kinds[row.kind], "heads": heads, "row": row, "milliseconds": 1000 * row.error})
+    return build_table(TEXTS, "ablations", rows)
 
 
 def _explain_times(heads: Sequence[HeadTiming], all_heads_error: float) -> Text:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import partial
@@ -22,12 +22,18 @@ from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
 from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text, Texts
-from jumok.lab.result import Progress, Result, Table, count_steps
+from jumok.lab.result import Progress, Result, build_table, count_steps
 from jumok.lens import Lens, Remask
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.tap import listen
 
-from .toy_training import compute_answer_accuracy, compute_answer_loss, continue_rows, join_examples, train_on_answers
+from .toy_training import (
+    compute_answer_accuracy,
+    compute_answer_loss,
+    continue_rows,
+    join_examples,
+    remove_masks,
+    train_on_answers,
+)
 
 TEXTS = Texts(__file__)
 QUICK: dict[str, Any] = {"sequences": 64, "sentences": 24, "runs": 1, "steps": 400}
@@ -159,30 +165,13 @@ def describe_mask_removal(
         maps: The weights of a head of ``tiny`` on a text, with and without the mask.
     """
     causal, unmasked = (_summarize(row, sentences, trained) for row in packaged)
+    summaries = {True: causal, False: unmasked}
+    written = [{"mask": MASK_NAMES[is_causal], "summary": summary} for is_causal, summary in summaries.items()]
     tables = [
-        Table(
-            TEXTS.list("bytes.columns"),
-            [
-                (MASK_NAMES[row.is_causal], f"{row.first_loss:.2f}", f"{row.second_loss:.2f}", f"{row.right:.0%}")
-                for row in packaged
-            ],
-            TEXTS("bytes.title", least=math.log(256)),
-        ),
-        Table(
-            TEXTS.list("sentences.columns"),
-            [
-                (MASK_NAMES[is_causal], f"{loss:.2f}", f"{right:.0%}")
-                for is_causal in (True, False)
-                for loss, right in [_average_sentences(sentences, is_causal)]
-            ],
-            TEXTS("sentences.title", count=len(sentences), prompt=PROMPT),
-        ),
-        _build_writing_table(sentences),
-        Table(
-            TEXTS.list("trained.columns"),
-            [(MASK_NAMES[row.is_causal], str(row.seed), f"{row.loss:.4f}", f"{row.right:.0%}") for row in trained],
-            TEXTS("trained.title", least=LEAST_LOSS),
-        ),
+        build_table(TEXTS, "bytes", map(_name_mask, packaged), least=math.log(256)),
+        build_table(TEXTS, "sentences", written, count=len(sentences), prompt=PROMPT),
+        build_table(TEXTS, "writings", _list_writings(sentences), count=min(PRINTED_SENTENCES, len(sentences))),
+        build_table(TEXTS, "trained", map(_name_mask, trained), least=LEAST_LOSS),
     ]
     texts = [TEXTS(name, causal=causal, open=unmasked) for name in ("losses", "generation")]
     exceptions = [*_list_sentence_exceptions(sentences), *_list_model_exceptions(packaged, trained)]
@@ -190,37 +179,35 @@ def describe_mask_removal(
     return Result(numbers, tables, texts, exceptions, partial(_draw_maps, maps))
 
 
+def _name_mask(row: PackagedModelRow | TrainedModelRow) -> dict[str, object]:
+    return {"mask": MASK_NAMES[row.is_causal], "row": row}
+
+
 def _summarize(
     packaged: PackagedModelRow, sentences: Sequence[SentenceRow], trained: Sequence[TrainedModelRow]
 ) -> MaskSummary:
-    rows = [row for row in trained if row.is_causal is packaged.is_causal]
+    is_causal = packaged.is_causal
+    rows = [row for row in trained if row.is_causal is is_causal]
     return MaskSummary(
-        packaged.first_loss,
-        packaged.right,
-        *_average_sentences(sentences, packaged.is_causal),
+        bytes_loss=packaged.first_loss,
+        bytes_right=packaged.right,
+        sentence_loss=mean(row.loss if is_causal else row.unmasked_loss for row in sentences),
+        sentence_right=mean(row.compute_right(row.written if is_causal else row.unmasked_written) for row in sentences),
         trained_loss=mean(row.loss for row in rows),
         trained_right=mean(row.right for row in rows),
     )
 
 
-def _average_sentences(sentences: Sequence[SentenceRow], is_causal: bool) -> tuple[float, float]:
-    """Return the loss and the share of right letters, each on average over the sentences."""
-    losses = [row.loss if is_causal else row.unmasked_loss for row in sentences]
-    rights = [row.compute_right(row.written if is_causal else row.unmasked_written) for row in sentences]
-    return mean(losses), mean(rights)
+def _list_writings(sentences: Sequence[SentenceRow]) -> Iterator[dict[str, object]]:
+    """Yield what is written with and without the mask, for the sentences that the missing mask harms most."""
 
-
-def _build_writing_table(sentences: Sequence[SentenceRow]) -> Table:
     def compute_harm(row: SentenceRow) -> float:
         return row.compute_similarity(row.written) - row.compute_similarity(row.unmasked_written)
 
-    rows = [
-        (f"{row.sentence}{row.sentence[:PROMPT]}|", name, written)
-        for row in sorted(sentences, key=compute_harm, reverse=True)[:PRINTED_SENTENCES]
-        for name, written in ((MASK_NAMES[True], row.written), (MASK_NAMES[False], row.unmasked_written))
-    ]
-    title = TEXTS("writings.title", count=min(PRINTED_SENTENCES, len(sentences)))
-    return Table(TEXTS.list("writings.columns"), rows, title)
+    for row in sorted(sentences, key=compute_harm, reverse=True)[:PRINTED_SENTENCES]:
+        text = f"{row.sentence}{row.sentence[:PROMPT]}|"
+        yield {"read": text, "mask": MASK_NAMES[True], "written": row.written}
+        yield {"read": text, "mask": MASK_NAMES[False], "written": row.unmasked_written}
 
 
 def _list_sentence_exceptions(sentences: Sequence[SentenceRow]) -> Iterator[Text]:
@@ -311,14 +298,3 @@ def _train_model(seed: int, is_causal: bool, steps: int, count_step: Any) -> Tra
             loss = float(compute_answer_loss(model, held_out, 1))
         right = compute_answer_accuracy(model, held_out, DIGITS + 1)
     return TrainedModelRow(seed, is_causal, loss, right)
-
-
-@contextmanager
-def remove_masks() -> Iterator[None]:
-    """Let every attention in this context attend to all tokens, in training too."""
-
-    def drop_mask(site: str, content: Any) -> Any:
-        return None if site.endswith(".mask") else content
-
-    with listen(drop_mask):
-        yield

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 from jumok.draw import LinePanel, save_panel_row
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text, Texts, join_numbers
+from jumok.lab.cost.measurements import time_calls
 from jumok.lab.result import Cell, Progress, Result, Table, count_steps
 from jumok.lens import Lens
 from jumok.models import Model
@@ -53,11 +54,11 @@ FALL = 0.1  # a share of right tokens that falls by less than this, from the sho
 
 @dataclass(frozen=True)
 class QualityRow:
-    """One model on held-out sequences of one length.
+    """The shares of right tokens of one model on held-out sequences of one length, for each seed.
 
     Attributes:
-        forced: For each seed, the share of tokens that are right where the tokens before them are given.
-        generated: For each seed, the share of tokens that are right in greedily generated copies.
+        forced: Where the tokens before each token are given.
+        generated: In greedily generated copies.
     """
 
     model: str
@@ -89,11 +90,9 @@ class SpeedRow:
 
 @dataclass(frozen=True)
 class ViewRow:
-    """Where one head of an attention to the source looks.
+    """Where one head of an attention to the source looks; layer and head are counted from 1.
 
     Attributes:
-        layer: The layer, counted from 1.
-        head: The head, counted from 1.
         offset: The distance from the token that comes next to the source token with the most weight; 0 is that token.
         weight: The share of the head's weight at this distance.
     """
@@ -105,7 +104,40 @@ class ViewRow:
     weight: float
 
 
-Quality = Mapping[tuple[str, int], QualityRow]  # by model and length
+@dataclass(frozen=True)
+class Recurrence:
+    """What the experiment measured.
+
+    Attributes:
+        lengths: The tested lengths within those of the training.
+        longer: The tested lengths beyond those of the training.
+        tokens: The lengths for which times were measured.
+        speed: A row for each model, and one for the LSTM without a fused kernel.
+        views: A row for each head that attends to the source.
+    """
+
+    seed: int
+    steps: int
+    lengths: tuple[int, ...]
+    longer: tuple[int, ...]
+    tokens: tuple[int, ...]
+    quality: tuple[QualityRow, ...]
+    speed: tuple[SpeedRow, ...]
+    views: tuple[ViewRow, ...]
+
+    @property
+    def models(self) -> list[str]:
+        """The trained models."""
+        return list(dict.fromkeys(row.model for row in self.quality))
+
+    @property
+    def others(self) -> list[str]:
+        """The trained models with attention."""
+        return [model for model in self.models if model != BOTTLENECK]
+
+    def find_shares(self, model: str, length: int) -> tuple[float, ...]:
+        """Return the shares of right tokens in generated copies."""
+        return next(row.generated for row in self.quality if (row.model, row.length) == (model, length))
 
 
 def measure_recurrence(
@@ -131,7 +163,7 @@ def measure_recurrence(
         runs: How many times to train each model; each time with another seed.
         tokens: The lengths for which times are measured, at most 1,024.
     """
-    _check_arguments(models, lengths, longer, tokens, min(runs, steps, rounds))
+    _check_arguments(models, [*lengths, *longer], lengths, tokens, min(runs, steps, rounds))
     count_step = count_steps(len(models) * runs * steps + rounds, progress)
     accuracies: dict[tuple[str, int], list[Accuracy]] = {}
     views: list[ViewRow] = []
@@ -146,90 +178,25 @@ def measure_recurrence(
                     accuracies.setdefault((name, length), []).append(measure_accuracy(model, sources))
                 if run_seed == seed and name != BOTTLENECK:
                     views += _measure_views(name, model, held_out[lengths[-1]][:VIEWED])
-    quality = [
-        QualityRow(name, length, *(tuple(numbers) for numbers in zip(*rows, strict=True)))
-        for (name, length), rows in accuracies.items()
-    ]
+    quality = tuple(QualityRow(*key, *zip(*rows, strict=True)) for key, rows in accuracies.items())
     return describe_recurrence(
-        seed, steps, tuple(lengths), tuple(longer), tuple(tokens), tuple(quality), tuple(speed), tuple(views)
+        Recurrence(seed, steps, tuple(lengths), tuple(longer), tuple(tokens), quality, tuple(speed), tuple(views))
     )
-
-
-def describe_recurrence(
-    seed: int,
-    steps: int,
-    lengths: tuple[int, ...],
-    longer: tuple[int, ...],
-    tokens: tuple[int, ...],
-    quality: tuple[QualityRow, ...],
-    speed: tuple[SpeedRow, ...],
-    views: tuple[ViewRow, ...],
-) -> Result:
-    """Say what happens to quality and to the operations in sequence as sequences become longer.
-
-    Args:
-        lengths: The tested lengths within those of the training.
-        longer: The tested lengths beyond those of the training.
-        tokens: The lengths for which times were measured.
-        speed: A row for each model, and one for the LSTM without a fused kernel.
-        views: A row for each head that attends to the source.
-    """
-    rows = {(row.model, row.length): row for row in quality}
-    models = list(dict.fromkeys(row.model for row in quality))
-    title = TEXTS(
-        "generated.title",
-        runs=len(quality[0].generated),
-        plural="s" * (len(quality[0].generated) > 1),
-        steps=steps,
-        first=lengths[0],
-        last=lengths[-1],
-        longer=TEXTS("generated.longer") if longer else "",
-        heads=HEADS,
-    )
-    marked = {length: f"{length}" if length in lengths else f"{length} *" for length in (*lengths, *longer)}
-    tables = [
-        _build_quality_table(marked, {key: row.generated for key, row in rows.items()}, title),
-        _build_quality_table(marked, {key: row.forced for key, row in rows.items()}, TEXTS("forced.title")),
-        _build_speed_table(tokens, speed),
-        _build_view_table(lengths[-1], views),
-    ]
-    sentences = [
-        _explain_quality(rows, models, lengths[0], lengths[-1]),
-        _explain_speed(tokens, speed, models[-1]),
-    ]
-    exceptions = [
-        *_list_quality_exceptions(rows, models, lengths[0], lengths[-1]),
-        *_list_longer_exceptions(rows, models, lengths[-1], longer),
-        *_list_speed_exceptions(speed),
-        *_list_view_exceptions(rows, models, lengths[-1]),
-    ]
-    numbers = {
-        "seed": seed,
-        "steps": steps,
-        "lengths": lengths,
-        "longer": longer,
-        "tokens": tokens,
-        "quality": quality,
-        "speed": speed,
-        "views": views,
-    }
-    return Result(numbers, tables, sentences, exceptions, partial(_draw_lines, lengths[-1], tokens, rows, speed))
 
 
 def _check_arguments(
-    models: Sequence[str], lengths: Sequence[int], longer: Sequence[int], tokens: Sequence[int], least: int
+    models: Sequence[str], tested: list[int], lengths: Sequence[int], tokens: Sequence[int], least: int
 ) -> None:
-    unknown = [name for name in models if name not in BUILDERS]
-    if unknown or BOTTLENECK not in models or len(set(models)) < max(2, len(models)):
+    if not set(models) <= set(BUILDERS) or BOTTLENECK not in models or len(set(models)) < max(2, len(models)):
         raise ArgumentError(
             f"models must be {BOTTLENECK!r} and at least one of {', '.join(BUILDERS)}, each once; not {list(models)}"
         )
     if least < 1:
         raise ArgumentError("runs, steps and rounds must be at least 1")
-    for name, numbers in {"lengths and longer": [*lengths, *longer], "tokens": list(tokens)}.items():
+    for name, numbers in {"lengths and longer": tested, "tokens": list(tokens)}.items():
         if not numbers or numbers != sorted(set(numbers)):
             raise ArgumentError(f"{name} must be different numbers in ascending order, not {numbers}")
-    if not lengths or lengths[0] < 4 or tokens[0] < 1 or max(*longer, lengths[-1], tokens[-1]) > 1024:
+    if not lengths or tested[0] < 4 or tokens[0] < 1 or max(tested[-1], tokens[-1]) > 1024:
         raise ArgumentError("lengths must be 4 to 1,024, and tokens 1 to 1,024")
 
 
@@ -239,13 +206,11 @@ def _train_model(
     torch.manual_seed(seed)
     model = BUILDERS[name]()
     batches = draw_batches(training, size=BATCH, seed=seed)
-    train_steps(
-        model,
-        lambda: compute_copy_loss(model, next(batches)),
-        steps=steps,
-        learning_rate=LEARNING_RATE,
-        after_step=count_step,
-    )
+
+    def compute_loss() -> torch.Tensor:
+        return compute_copy_loss(model, next(batches))
+
+    train_steps(model, compute_loss, steps=steps, learning_rate=LEARNING_RATE, after_step=count_step)
     return model
 
 
@@ -255,38 +220,25 @@ def _measure_speed(
     """Return what each model costs for one sequence, as only its own tokens could then be computed at the same time."""
     torch.manual_seed(seed)
     models = {name: BUILDERS[name]() for name in names}
-    sources = [create_held_out_sequences(1, length, seed) for length in tokens]
-    measured = [*names[: names.index(BOTTLENECK) + 1], UNFUSED, *names[names.index(BOTTLENECK) + 1 :]]
-    seconds: dict[tuple[str, int], list[float]] = {}
-    for round_number in range(rounds + 1):  # in alternation, and as processor time: other programs make a call wait
-        for name in measured:
-            for source in sources:
-                elapsed = _time_step(models, name, source)
-                if round_number:  # the first round warms up
-                    seconds.setdefault((name, source.shape[1]), []).append(elapsed)
-        if round_number:
-            count_step()
+    sources = {length: create_held_out_sequences(1, length, seed) for length in tokens}
+    position = names.index(BOTTLENECK) + 1
+    measured = {**{name: name for name in names[:position]}, UNFUSED: BOTTLENECK}
+    measured |= {name: name for name in names[position:]}
+
+    def train_once(name: str, length: int) -> None:
+        with disable_fused_lstm() if name == UNFUSED else nullcontext():
+            compute_copy_loss(models[measured[name]], sources[length]).backward()
+
+    calls = {(name, length): partial(train_once, name, length) for name in measured for length in tokens}
+    time_calls(calls, rounds=1)  # warms up
+    seconds = time_calls(calls, rounds=rounds, after_round=count_step)
     rows = []
-    for name in measured:
-        model = models[BOTTLENECK if name == UNFUSED else name]
-        chains = tuple(_count_steps(model, source) for source in sources)
-        times = tuple(1000 * median(seconds[name, length]) for length in tokens)
-        rows.append(SpeedRow(name, model.parameter_count, chains, times))
+    for name, builder in measured.items():
+        model = models[builder]
+        chains = [count_dependent_steps(partial(model, source, shift_target(source))) for source in sources.values()]
+        times = [1000 * median(seconds[name, length]) for length in tokens]
+        rows.append(SpeedRow(name, model.parameter_count, tuple(chains), tuple(times)))
     return rows
-
-
-def _time_step(models: dict[str, Model], name: str, source: Tokens) -> float:
-    """Return the processor time of one forward and backward pass, in seconds."""
-    if name == UNFUSED:
-        with disable_fused_lstm():
-            return _time_step(models, BOTTLENECK, source)
-    start = time.process_time()
-    compute_copy_loss(models[name], source).backward()
-    return time.process_time() - start
-
-
-def _count_steps(model: Model, source: Tokens) -> int:
-    return count_dependent_steps(lambda: model(source, shift_target(source)))
 
 
 def _measure_views(name: str, model: Model, sources: Tokens) -> list[ViewRow]:
@@ -305,165 +257,155 @@ def _measure_views(name: str, model: Model, sources: Tokens) -> list[ViewRow]:
     return rows
 
 
-def _build_quality_table(
-    marked: Mapping[int, str], shares: Mapping[tuple[str, int], Sequence[float]], title: Text
-) -> Table:
-    models = list(dict.fromkeys(model for model, _ in shares))
-    rows = [(label, *(_format_range(shares[model, length]) for model in models)) for length, label in marked.items()]
-    return Table([TEXTS("columns.length"), *(NAMES[model] for model in models)], rows, title)
+def describe_recurrence(numbers: Recurrence) -> Result:
+    """Say what happens to quality and to the operations in sequence as sequences become longer."""
+    runs = len(numbers.quality[0].generated)
+    title = TEXTS(
+        "generated.title",
+        runs=runs,
+        plural="s" * (runs > 1),
+        steps=numbers.steps,
+        first=numbers.lengths[0],
+        last=numbers.lengths[-1],
+        longer=TEXTS("generated.longer") if numbers.longer else "",
+        heads=HEADS,
+    )
+    tables = [
+        _build_quality_table(numbers, "generated", title),
+        _build_quality_table(numbers, "forced", TEXTS("forced.title")),
+        _build_speed_table(numbers),
+        _build_view_table(numbers),
+    ]
+    sentences = [_explain_quality(numbers), _explain_speed(numbers)]
+    exceptions = [*_list_quality_exceptions(numbers), *_list_speed_exceptions(numbers), *_list_view_exceptions(numbers)]
+    return Result(vars(numbers), tables, sentences, exceptions, partial(_draw_lines, numbers))
 
 
-def _build_speed_table(tokens: Sequence[int], speed: Sequence[SpeedRow]) -> Table:
+def _build_quality_table(numbers: Recurrence, kind: str, title: Text) -> Table:
+    shares = {(row.model, row.length): getattr(row, kind) for row in numbers.quality}
+    rows = []
+    for length in (*numbers.lengths, *numbers.longer):
+        label = f"{length} *" if length in numbers.longer else f"{length}"
+        rows.append((label, *(_format(shares[model, length]) for model in numbers.models)))
+    return Table([TEXTS("columns.length"), *(NAMES[model] for model in numbers.models)], rows, title)
+
+
+def _build_speed_table(numbers: Recurrence) -> Table:
+    first, last = numbers.tokens[0], numbers.tokens[-1]
     columns = [
-        TEXTS("columns.model"),
-        TEXTS("columns.parameters"),
-        *(TEXTS("columns.steps", number=count) for count in (tokens[0], tokens[-1])),
-        *(TEXTS("columns.milliseconds", number=count) for count in tokens),
+        *(TEXTS(f"columns.{name}") for name in ("model", "parameters")),
+        *(TEXTS("columns.steps", number=count) for count in (first, last)),
+        *(TEXTS("columns.milliseconds", number=count) for count in numbers.tokens),
         TEXTS("columns.growth"),
     ]
-    rows: list[Sequence[Cell]] = [
-        (
-            NAMES[row.model],
-            f"{row.parameters:,}",
-            *(f"{count:,}" for count in (row.steps[0], row.steps[-1])),
-            *(f"{number:.1f}" for number in row.milliseconds),
-            f"x{row.growth:.1f}",
-        )
-        for row in speed
-    ]
-    return Table(columns, rows, TEXTS("speed.title", first=tokens[0], last=tokens[-1]))
+    rows: list[Sequence[Cell]] = []
+    for row in numbers.speed:
+        steps = (f"{count:,}" for count in (row.steps[0], row.steps[-1]))
+        times = (f"{number:.1f}" for number in row.milliseconds)
+        rows.append((NAMES[row.model], f"{row.parameters:,}", *steps, *times, f"x{row.growth:.1f}"))
+    return Table(columns, rows, TEXTS("speed.title", first=first, last=last))
 
 
-def _build_view_table(length: int, views: Sequence[ViewRow]) -> Table:
-    heads = max(row.head for row in views)
+def _build_view_table(numbers: Recurrence) -> Table:
+    heads = max(row.head for row in numbers.views)
     cells: dict[tuple[str, int], list[str]] = {}
-    for row in views:
+    for row in numbers.views:
         cells.setdefault((row.model, row.layer), []).append(f"{row.offset}: {row.weight:.0%}")
     rows: list[Sequence[Cell]] = [
         (NAMES[model], str(layer), *weights, *[""] * (heads - len(weights)))
         for (model, layer), weights in cells.items()
     ]
-    columns = [
-        TEXTS("columns.model"),
-        TEXTS("columns.layer"),
-        *(TEXTS("columns.head", number=head) for head in range(1, heads + 1)),
-    ]
-    return Table(columns, rows, TEXTS("views.title", length=length))
+    columns = [TEXTS("columns.model"), TEXTS("columns.layer")]
+    columns += [TEXTS("columns.head", number=head) for head in range(1, heads + 1)]
+    return Table(columns, rows, TEXTS("views.title", length=numbers.lengths[-1]))
 
 
-def _explain_quality(rows: Quality, models: Sequence[str], shortest: int, longest: int) -> Text:
-    low, high = (mean(rows[BOTTLENECK, length].generated) for length in (shortest, longest))
-    shares = {NAMES[model]: f"{mean(rows[model, longest].generated):.0%}" for model in models if model != BOTTLENECK}
+def _explain_quality(numbers: Recurrence) -> Text:
+    shortest, longest = numbers.lengths[0], numbers.lengths[-1]
+    low, high = (mean(numbers.find_shares(BOTTLENECK, length)) for length in (shortest, longest))
+    shares = {NAMES[model]: f"{mean(numbers.find_shares(model, longest)):.0%}" for model in numbers.others}
     return TEXTS("quality", low=low, high=high, shortest=shortest, longest=longest, shares=join_numbers(shares))
 
 
-def _explain_speed(tokens: Sequence[int], speed: Sequence[SpeedRow], last_model: str) -> Text:
-    by_model = {row.model: row for row in speed}
-    lstm, other = by_model[BOTTLENECK], by_model[last_model]
+def _explain_speed(numbers: Recurrence) -> Text:
+    by_model = {row.model: row for row in numbers.speed}
+    lstm, other = by_model[BOTTLENECK], by_model[numbers.models[-1]]
     return TEXTS(
         "waiting",
-        first=tokens[0],
-        last=tokens[-1],
+        first=numbers.tokens[0],
+        last=numbers.tokens[-1],
         lstm=lstm,
         lstm_last=lstm.steps[-1],
         other=other,
         other_last=other.steps[-1],
         name=TEXTS(f"full_names.{other.model}", heads=HEADS),
-        growths=_join_growths(speed),
+        growths=_join_growths(numbers.speed),
     )
 
 
-def _list_quality_exceptions(rows: Quality, models: Sequence[str], shortest: int, longest: int) -> Iterator[Text]:
-    """Name models with attention that are not clearly better than the one without, or not stable."""
-    bottleneck = rows[BOTTLENECK, longest].generated
-    low, high = mean(rows[BOTTLENECK, shortest].generated), mean(bottleneck)
-    if low - high < FALL:
-        yield TEXTS("exceptions.stable", low=low, high=high, shortest=shortest, longest=longest)
-    for model in models:
-        if model == BOTTLENECK:
-            continue
-        start, end = rows[model, shortest].generated, rows[model, longest].generated
+def _list_quality_exceptions(numbers: Recurrence) -> Iterator[Text]:
+    """Name models with attention that are not clearly better than the one without, that are not stable, or that fail
+    beyond the lengths of the training."""
+    lengths = {"shortest": numbers.lengths[0], "longest": numbers.lengths[-1]}
+    start, end = (numbers.find_shares(BOTTLENECK, length) for length in lengths.values())
+    if mean(start) - mean(end) < FALL:
+        yield TEXTS("exceptions.stable", low=mean(start), high=mean(end), **lengths)
+    bottleneck = end
+    for model in numbers.others:
+        start, end = (numbers.find_shares(model, length) for length in lengths.values())
         if min(end) <= max(bottleneck):
-            yield TEXTS(
-                "exceptions.unclear",
-                name=NAMES[model],
-                longest=longest,
-                end=_format_range(end),
-                bottleneck=_format_range(bottleneck),
-            )
+            shares = {"end": _format(end), "bottleneck": _format(bottleneck)}
+            yield TEXTS("exceptions.unclear", name=NAMES[model], longest=lengths["longest"], **shares)
         elif mean(start) - mean(end) >= FALL:
-            yield TEXTS(
-                "exceptions.worse",
-                name=NAMES[model],
-                shortest=shortest,
-                longest=longest,
-                start=mean(start),
-                end=mean(end),
-            )
+            yield TEXTS("exceptions.worse", name=NAMES[model], start=mean(start), end=mean(end), **lengths)
 
-
-def _list_longer_exceptions(
-    rows: Quality, models: Sequence[str], longest: int, longer: Sequence[int]
-) -> Iterator[Text]:
-    """Name models with attention that fail beyond the lengths of the training."""
     worse = {}
-    for model in models if longer else ():
-        trained, share = (mean(rows[model, length].generated) for length in (longest, longer[-1]))
-        if model != BOTTLENECK and trained - share >= FALL:
+    for model in numbers.others if numbers.longer else ():
+        share = mean(numbers.find_shares(model, numbers.longer[-1]))
+        if mean(numbers.find_shares(model, lengths["longest"])) - share >= FALL:
             worse[NAMES[model]] = f"{share:.0%}"
     if worse:
-        yield TEXTS("exceptions.longer", length=longer[-1], shares=join_numbers(worse))
+        yield TEXTS("exceptions.longer", length=numbers.longer[-1], shares=join_numbers(worse))
 
 
-def _list_speed_exceptions(speed: Sequence[SpeedRow]) -> Iterator[Text]:
+def _list_speed_exceptions(numbers: Recurrence) -> Iterator[Text]:
     """Name LSTMs whose time does not grow faster than that of the other models."""
-    parallel = [row for row in speed if row.model not in (*RECURRENT, UNFUSED)]
-    if not parallel:
+    parallel = [row for row in numbers.speed if row.model not in (*RECURRENT, UNFUSED)]
+    slowest = max(parallel, key=lambda row: row.growth, default=None)
+    if slowest is None:
         return
-    slowest = max(parallel, key=lambda row: row.growth)
-    quick = [row for row in speed if row.model in RECURRENT and row.growth <= slowest.growth]
+    quick = [row for row in numbers.speed if row.model in RECURRENT and row.growth <= slowest.growth]
     if quick:
         yield TEXTS("exceptions.times", growths=_join_growths(quick), name=NAMES[slowest.model], slowest=slowest)
 
 
-def _list_view_exceptions(rows: Quality, models: Sequence[str], length: int) -> Iterator[Text]:
+def _list_view_exceptions(numbers: Recurrence) -> Iterator[Text]:
     """Say so if several heads are not clearly better than one."""
-    if SINGLE_HEAD not in models or MULTI_HEAD not in models:
+    if not {SINGLE_HEAD, MULTI_HEAD} <= set(numbers.models):
         return
-    single, multi = (rows[model, length].generated for model in (SINGLE_HEAD, MULTI_HEAD))
+    length = numbers.lengths[-1]
+    single, multi = (numbers.find_shares(model, length) for model in (SINGLE_HEAD, MULTI_HEAD))
     if min(multi) <= max(single):
-        yield TEXTS(
-            "exceptions.views",
-            name=NAMES[MULTI_HEAD],
-            length=length,
-            multi=_format_range(multi),
-            single=_format_range(single),
-        )
+        shares = {"multi": _format(multi), "single": _format(single)}
+        yield TEXTS("exceptions.views", name=NAMES[MULTI_HEAD], length=length, **shares)
 
 
-def _draw_lines(
-    longest: int, tokens: Sequence[int], rows: Quality, speed: Sequence[SpeedRow], target: str | Path, language: str
-) -> Path:
+def _draw_lines(numbers: Recurrence, target: str | Path, language: str) -> Path:
     """Draw the share of right digits over the length, and the operations in sequence and times over the tokens."""
     labels = TEXTS.select("picture", language)
     names = {model: name.select(language) for model, name in NAMES.items()}
     quality: dict[str, list[tuple[float, float]]] = {}
-    for (model, length), row in sorted(rows.items(), key=lambda item: item[0][1]):
-        quality.setdefault(names[model], []).append((length, 100 * mean(row.generated)))
-    steps = {
-        names[row.model]: list(zip(tokens, row.steps, strict=True))
-        for row in speed
-        if row.model != UNFUSED  # the operations of the LSTM once more
-    }
-    times = {names[row.model]: list(zip(tokens, row.milliseconds, strict=True)) for row in speed}
+    for row in sorted(numbers.quality, key=lambda row: row.length):
+        quality.setdefault(names[row.model], []).append((row.length, 100 * mean(row.generated)))
+    times = {names[row.model]: list(zip(numbers.tokens, row.milliseconds, strict=True)) for row in numbers.speed}
+    steps = {names[row.model]: list(zip(numbers.tokens, row.steps, strict=True)) for row in numbers.speed}
+    del steps[names[UNFUSED]]  # the operations of the LSTM once more
+    logarithmic: dict[str, Any] = {"log_across": True, "log_vertical": True}
+    mark = numbers.lengths[-1]
     panels = [
-        LinePanel(quality, labels["copied"], labels["digits"], labels["percent"], from_zero=True, mark=longest),
-        LinePanel(
-            steps, labels["sequence"], labels["tokens"], labels["operations"], log_across=True, log_vertical=True
-        ),
-        LinePanel(
-            times, labels["training"], labels["tokens"], labels["milliseconds"], log_across=True, log_vertical=True
-        ),
+        LinePanel(quality, labels["copied"], labels["digits"], labels["percent"], from_zero=True, mark=mark),
+        LinePanel(steps, labels["sequence"], labels["tokens"], labels["operations"], **logarithmic),
+        LinePanel(times, labels["training"], labels["tokens"], labels["milliseconds"], **logarithmic),
     ]
     return save_panel_row(target, panels)
 
@@ -472,7 +414,7 @@ def _join_growths(rows: Sequence[SpeedRow]) -> Text:
     return join_numbers({NAMES[row.model]: f"x{row.growth:.1f}" for row in rows})
 
 
-def _format_range(shares: Sequence[float]) -> str:
+def _format(shares: Sequence[float]) -> str:
     """Return the mean in percent, and the range in parentheses unless all are equal when rounded."""
     average, lowest, highest = (f"{100 * share:.0f}" for share in (mean(shares), min(shares), max(shares)))
     return average if lowest == highest else f"{average} ({lowest}-{highest})"

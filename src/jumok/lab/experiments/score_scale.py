@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from jumok.attention import score as scores
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Texts
-from jumok.lab.result import Progress, Result, Table
+from jumok.lab.result import Progress, Result, build_table
 
 TEXTS = Texts(__file__)
 
@@ -100,12 +100,11 @@ def measure_scale(
 def describe_scale(keys: int, seed: int, rows: tuple[ScaleRow, ...]) -> Result:
     """Say how the largest weight depends on d_k, and name widths at which the scale does not help."""
     first, last = rows[0], rows[-1]
-    lines = []
-    for row in rows:
-        cells = zip(_format_statistics(row.scaled), _format_statistics(row.unscaled), strict=True)
-        lines.append((str(row.head_width), *(cell for pair in cells for cell in pair)))
-    title = TEXTS("table.title", keys=keys, equal=1 / keys, entropy=math.log(keys))
-    tables = [Table(TEXTS.list("table.columns"), lines, title), _build_example_table()]
+    values = {"keys": keys, "equal": 1 / keys, "entropy": math.log(keys)}
+    tables = [
+        build_table(TEXTS, "table", ({"row": row} for row in rows), **values),
+        build_table(TEXTS, "example", _compute_example()),
+    ]
     sentences = [TEXTS(name, first=first, last=last) for name in ("saturation", "gradients")]
 
     exceptions = []
@@ -157,17 +156,11 @@ def summarize_weights(weights: Float[Tensor, "query key"]) -> SoftmaxStatistics:
     )
 
 
-def _format_statistics(statistics: SoftmaxStatistics) -> tuple[str, str, str]:
-    return f"{statistics.largest_weight:.3f}", f"{statistics.entropy:.3f}", f"{statistics.gradient:.4f}"
-
-
-def _build_example_table() -> Table:
-    """The lecture's score of 37.2 beside a key with score 0, without and with the scale."""
-    rows = []
+def _compute_example() -> Iterator[dict[str, object]]:
+    """Yield the lecture's score of 37.2 beside a key with score 0, without and with the scale."""
     for formula, number in (
         (f"{EXAMPLE_SCORE}", EXAMPLE_SCORE),
         (f"{EXAMPLE_SCORE} / sqrt({EXAMPLE_WIDTH})", EXAMPLE_SCORE / EXAMPLE_WIDTH**0.5),
     ):
         other = 1 / (1 + math.exp(number))
-        rows.append((formula, f"{number:.2f}", f"{1 - other:.4f}", f"{other:.1e}", f"{other * (1 - other):.1e}"))
-    return Table(TEXTS.list("example.columns"), rows, TEXTS("example.title"))
+        yield {"formula": formula, "number": number, "weight": 1 - other, "other": other, "slope": other * (1 - other)}

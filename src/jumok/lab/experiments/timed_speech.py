@@ -1,64 +1,42 @@
-"""Synthesised speech with known word starts: two sentences with pauses before them, in several voices."""
+"""Speech with known word starts, and the error of the starts that a model's attention gives.
+
+Words that the model recognised are matched with the spoken ones, and only matched words count.
+"""
 
 from __future__ import annotations
 
+import difflib
 import random
+import re
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import mean, median
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.data.audio.synthesis import SpokenWord, Utterance, espeak, flite
-from jumok.data.audio.synthesis.utterance import SYNTHESIS_RATE
+from jumok.checkpoint import Loaded
+from jumok.data.audio import espeak, flite
+from jumok.data.audio.utterance import SYNTHESIS_RATE, SpokenWord, Utterance
+from jumok.models.speech import Speech
+from jumok.tasks.speech import Transcript, transcribe
+from jumok.tasks.speech.audio_window import POSITIONS_PER_SECOND
+from jumok.tasks.speech.word_times import Heads, WindowWeights, align_words, read_word_weights
 
+SENTENCES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+CALIBRATION_TEXTS: tuple[str, ...] = tuple(SENTENCES["calibration"])  # heads are chosen on these sentences ...
+SCORING_TEXTS: tuple[str, ...] = tuple(SENTENCES["scoring"])  # ... and scored on these, in other voices
+RESAMPLES = 1000  # of the bootstrap
+LARGEST_ERROR = 0.5  # seconds: a larger error counts as this one in a mean
+CANDIDATES = 6  # single heads whose 63 combinations are tried
 PAUSES = (0.2, 1.5)  # seconds, the shortest and the longest
 NOISE = 0.001  # standard deviation; digital silence does not occur in recordings
 
 SYNTHESISERS: dict[str, Callable[..., Utterance]] = {"espeak": espeak.speak, "flite": flite.speak}
-
-#: heads are chosen on these sentences ...
-CALIBRATION_TEXTS = (
-    "The old ferry crosses the river every morning, even when the fog is thick.",
-    "My sister keeps eleven hens behind the house, and each of them has a name.",
-    "Please leave the keys under the blue pot before you walk to the station.",
-    "Nobody expected the orchestra to play the second piece without a conductor.",
-    "After the storm the village had no light, so we told stories until midnight.",
-    "He opened the window, listened for a moment, and closed it again without a word.",
-    "The baker on our street sells warm bread from five o'clock in the morning.",
-    "Engineers measured the bridge twice, because the first result looked too good.",
-    "If you follow the narrow path along the lake, you will find an empty cabin.",
-    "Our teacher drew a circle on the board and asked us to guess its area.",
-    "She packed a lamp, three books, some rope, and a jar of honey.",
-    "The train to the coast was late again, but the view was worth the wait.",
-    "In autumn the hills turn yellow first, then red, and finally brown.",
-    "A small engine drives the pump, which brings water up from the valley.",
-    "They painted the kitchen green last summer and regretted it by winter.",
-    "I have never understood why cats prefer a box to an expensive bed.",
-    "The museum opens at ten and closes at six, except on Monday.",
-    "Under the table lay a letter that somebody had forgotten years ago.",
-)
-
-#: ... and scored on these, in other voices
-SCORING_TEXTS = (
-    "Every winter the lake freezes, and the children cross it on their way to school.",
-    "Grandmother wrote the recipe on the back of an envelope and hid it in a drawer.",
-    "The radio tower on the island can be seen from almost every roof in town.",
-    "Before the meeting began, an old man asked for a glass of water.",
-    "We counted forty boats in the harbour, but only one of them had a sail.",
-    "The carpenter looked at the broken chair, smiled, and went to fetch his tools.",
-    "Turn left at the church, cross the market, and ring the bell at the second door.",
-    "Her answer was short, clear, and completely different from mine.",
-    "A gardener knows that patience is cheaper than fertilizer.",
-    "The last bus leaves at eleven, so do not stay for another cup of tea.",
-    "Astronomers found a faint star where nobody had looked before.",
-    "Your coat is hanging in the hall, next to the yellow umbrella.",
-    "It rained for nine days, and on the tenth the cellar was full of frogs.",
-    "The judge read the paper slowly, folded it, and asked everyone to stand.",
-    "Most of the passengers were asleep when the ship entered the canal.",
-    "I borrowed a ladder from the neighbour to pick the apples at the top.",
-)
 
 
 @dataclass(frozen=True)
@@ -78,11 +56,7 @@ class Voice:
     pitch: float = 1.0
 
     def speak(self, text: str) -> Utterance:
-        """Return a text, spoken by this voice.
-
-        Raises:
-            ArgumentError: If the synthesiser is not installed.
-        """
+        """Return a text, spoken by this voice; ArgumentError if the synthesiser is not installed."""
         return SYNTHESISERS[self.synthesiser](text, self.name, speed=self.speed, pitch=self.pitch)
 
 
@@ -111,11 +85,7 @@ class TimedSpeech:
 
 
 def speak_with_pauses(texts: Sequence[str], voice: Voice, seed: int) -> TimedSpeech:
-    """Speak texts with a pause of random length before each of them, and faint noise throughout.
-
-    Raises:
-        ArgumentError: If the synthesiser is not installed.
-    """
+    """Speak texts with a pause of random length before each of them, and faint noise throughout."""
     lengths = random.Random(seed)
     parts: list[Tensor] = []
     words: list[SpokenWord] = []
@@ -133,11 +103,7 @@ def speak_with_pauses(texts: Sequence[str], voice: Voice, seed: int) -> TimedSpe
 
 
 def speak_pairs(texts: Sequence[str], voices: Sequence[Voice], seed: int) -> list[TimedSpeech]:
-    """Speak each pair of consecutive texts in each voice, with pauses.
-
-    Args:
-        texts: The texts; the last one is left out if their number is odd.
-    """
+    """Speak each pair of consecutive texts in each voice, with pauses; an odd last text is left out."""
     pairs = [texts[index : index + 2] for index in range(0, len(texts) - 1, 2)]
     jobs = [(pair, voice) for pair in pairs for voice in voices]
     return [speak_with_pauses(pair, voice, seed + number) for number, (pair, voice) in enumerate(jobs)]
@@ -145,3 +111,121 @@ def speak_pairs(texts: Sequence[str], voices: Sequence[Voice], seed: int) -> lis
 
 def _shift(time: float | None, offset: float) -> float | None:
     return None if time is None else time + offset
+
+
+def normalise_word(text: str) -> str:
+    """Return a word in lower case without punctuation.
+
+    >>> normalise_word("O'Clock,")
+    "o'clock"
+    """
+    return re.sub(r"[^\w']", "", text.lower())
+
+
+def match_words(recognised: Sequence[str], spoken: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the positions of the words that two texts share, in order.
+
+    >>> match_words(["The", "fairy", "crosses"], ["the", "ferry", "crosses,"])
+    [(0, 0), (2, 2)]
+    """
+    texts = [normalise_word(word) for word in recognised], [normalise_word(word) for word in spoken]
+    blocks = difflib.SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks()
+    return [(block.a + index, block.b + index) for block in blocks for index in range(block.size)]
+
+
+def count_word_errors(recognised: Sequence[str], spoken: Sequence[str]) -> int:
+    """Return the number of words to insert, delete and replace to turn one text into the other.
+
+    >>> count_word_errors(["a", "cat", "sat"], ["The", "cat", "sat", "down."])
+    2
+    """
+    texts = [normalise_word(word) for word in recognised], [normalise_word(word) for word in spoken]
+    distances = list(range(len(texts[1]) + 1))
+    for row, word in enumerate(texts[0], 1):
+        diagonal, distances[0] = distances[0], row
+        for column, other in enumerate(texts[1], 1):
+            cheapest = min(distances[column] + 1, distances[column - 1] + 1, diagonal + (word != other))
+            diagonal, distances[column] = distances[column], cheapest
+    return distances[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class HeardSpeech:
+    """What a model heard, with the weights of all heads of its cross-attention.
+
+    Attributes:
+        matches: The positions of shared words: in the transcript, and in the speech; only words with a known start.
+    """
+
+    speech: TimedSpeech
+    transcript: Transcript
+    windows: tuple[WindowWeights, ...]
+    matches: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def listen(cls, loaded: Loaded, speech: TimedSpeech) -> HeardSpeech:
+        """Transcribe audio, and record the weights of all heads in a forward pass with the text."""
+        transcript = transcribe(loaded, speech.samples)
+        windows = read_word_weights(loaded, speech.samples, transcript, list_heads(loaded))
+        recognised = [word.text for window in windows for word in window.words]
+        pairs = match_words(recognised, [word.text for word in speech.words])
+        matches = tuple(pair for pair in pairs if speech.words[pair[1]].start is not None)
+        return cls(speech, transcript, tuple(windows), matches)
+
+    def measure_errors(self, rows: Sequence[int], *, pauses: bool = True) -> list[float]:
+        """Return the error of each matched word's start in seconds; positive = too late.
+
+        Args:
+            rows: The heads, as positions in ``list_heads``.
+            pauses: Whether the alignment has rows for pauses.
+        """
+        starts: list[float] = []
+        for window in self.windows:
+            positions, _ = align_words(window.weights[list(rows)].mean(0), window.words, pauses=pauses)
+            starts += [window.start + position / POSITIONS_PER_SECOND for position in positions]
+        return [starts[recognised] - (self.speech.words[spoken].start or 0.0) for recognised, spoken in self.matches]
+
+    def measure_monotony(self, row: int) -> float:
+        """Return the share of tokens whose largest weight is not before that of the token before."""
+        steps = [window.weights[row].argmax(-1).diff() >= 0 for window in self.windows]
+        return float(torch.cat(steps).double().mean()) if steps else 1.0
+
+
+def list_heads(loaded: Loaded) -> Heads:
+    """Return all heads of the cross-attention, as (decoder block, head)."""
+    assert isinstance(loaded.model, Speech)
+    config = loaded.model.config
+    return [(block, head) for block in range(config.decoder_layers) for head in range(config.decoder_heads)]
+
+
+def compute_errors(recordings: Sequence[HeardSpeech], rows: Sequence[int], *, pauses: bool = True) -> list[float]:
+    """Return the errors of all matched words; see ``HeardSpeech.measure_errors``."""
+    return [error for speech in recordings for error in speech.measure_errors(rows, pauses=pauses)]
+
+
+def compute_median(errors: Sequence[float]) -> float:
+    """Return the median of the errors' absolute values in seconds."""
+    return median(map(abs, errors))
+
+
+def compute_interval(errors: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """Return a 95% confidence interval of the median absolute error, by the bootstrap (Efron 1979)."""
+    draw = random.Random(seed)
+    medians = sorted(compute_median(draw.choices(errors, k=len(errors))) for _ in range(RESAMPLES))
+    return medians[RESAMPLES // 40], medians[-RESAMPLES // 40 - 1]
+
+
+def choose_heads(recordings: Sequence[HeardSpeech], head_count: int, candidates: int = CANDIDATES) -> list[int]:
+    """Return the heads that have the smallest median start error together, of all choices among the best single heads.
+
+    Several choices have the same median to the millisecond; of these, the one with the smallest mean is returned.
+    """
+
+    def measure(rows: Sequence[int]) -> tuple[float, float]:
+        errors = compute_errors(recordings, rows)
+        return round(compute_median(errors), 3), mean(min(abs(error), LARGEST_ERROR) for error in errors)
+
+    best = sorted(range(head_count), key=lambda head: measure([head]))[:candidates]
+    choices = [list(rows) for count in range(1, len(best) + 1) for rows in combinations(best, count)]
+    chosen: list[int] = min(choices, key=lambda rows: measure(rows))
+    return sorted(chosen)

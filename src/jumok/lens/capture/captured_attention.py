@@ -26,24 +26,16 @@ AllowedTile = Bool[Tensor, "query key"]
 
 @dataclass
 class CapturedCall:
-    """One call of ``attend()``.
+    """One call of ``attend()``; its methods count queries and keys from 0 within this call."""
 
-    Attributes:
-        query: Queries ``[batch, head, query, head_width]``.
-        key: Keys ``[batch, group, key, head_width]``.
-        mask: The mask, or None.
-        bias: The bias, or None.
-        logsumexp: Each row's log-sum-exp ``[batch, head, query]``; None for the linear backend.
-    """
-
-    query: Tensor
-    key: Tensor
+    query: Tensor  # [batch, head, query, head_width]
+    key: Tensor  # [batch, group, key, head_width]
     mask: Mask | None
     bias: Bias | None
     score: Score
     query_positions: Positions
     key_positions: Positions
-    logsumexp: Tensor | None = None
+    logsumexp: Tensor | None = None  # [batch, head, query]; None for the linear backend
 
     @property
     def queries(self) -> int:
@@ -56,12 +48,7 @@ class CapturedCall:
         return self.key.shape[2]
 
     def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
-        """Compute the weights of a tile.
-
-        Args:
-            queries: The rows of the tile, counted from 0 within this call.
-            keys: The columns of the tile, counted from 0 within this call.
-        """
+        """Compute the weights of a tile."""
         if self.logsumexp is None or self.needs_full_rows:
             rows = self._compute_full_rows(row, head, queries)
             return rows[:, keys].to(self._result_dtype)
@@ -78,11 +65,7 @@ class CapturedCall:
         return self.keys <= FULL_ROW_KEYS or self.logsumexp is None
 
     def bound_keys(self, queries: slice) -> tuple[int, int]:
-        """Return the first and the end of the keys that these queries may attend to, as far as the mask's band says.
-
-        Args:
-            queries: The rows, counted from 0 within this call.
-        """
+        """Return the first and the end of the keys that these queries may attend to, as far as the mask's band says."""
         positions = self.key_positions
         if self.mask is None or not isinstance(self.query_positions, range) or not isinstance(positions, range):
             return 0, self.keys
@@ -96,24 +79,14 @@ class CapturedCall:
         return first, max(min(end, self.keys), first)
 
     def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
-        """Evaluate the mask of a tile: True where the query may attend to the key.
-
-        Args:
-            queries: The rows of the tile, counted from 0 within this call.
-            keys: The columns of the tile, counted from 0 within this call.
-        """
+        """Evaluate the mask of a tile: True where the query may attend to the key."""
         grid = self._build_grid(row, head, queries, keys)
         if self.mask is None:
             return torch.ones(grid.shape[2:], dtype=torch.bool, device=self.query.device)
         return self.mask.evaluate(grid)[0, 0].expand(grid.shape[2:])
 
     def evaluate_bias(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
-        """Evaluate the bias of a tile; zeros without a bias.
-
-        Args:
-            queries: The rows of the tile, counted from 0 within this call.
-            keys: The columns of the tile, counted from 0 within this call.
-        """
+        """Evaluate the bias of a tile; zeros without a bias."""
         grid = self._build_grid(row, head, queries, keys)
         if self.bias is None:
             return torch.zeros(grid.shape[2:], device=self.query.device)
@@ -164,7 +137,7 @@ class CapturedCall:
 
 @dataclass
 class CapturedAttention:
-    """All calls of one site during a forward pass.
+    """All calls of one site during a forward pass; its methods count queries and keys over all calls.
 
     Decoding and recurrent networks call an attention once for each step; the rows of successive calls are stacked.
     """
@@ -219,12 +192,7 @@ class CapturedAttention:
         return sum(storages.values())
 
     def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
-        """Compute the weights of a tile; keys that a call did not have get weight 0.
-
-        Args:
-            queries: The rows of the tile, counted over all calls.
-            keys: The columns of the tile, counted over all calls.
-        """
+        """Compute the weights of a tile; keys that a call did not have get weight 0."""
         return self._join_calls(CapturedCall.tile, row, head, queries, keys)
 
     @property
@@ -233,20 +201,11 @@ class CapturedAttention:
         return any(call.needs_full_rows for call in self.calls)
 
     def bound_keys(self, queries: slice) -> tuple[int, int]:
-        """Return the first and the end of the keys that these queries may attend to, as far as the mask's band says.
-
-        Args:
-            queries: The rows, counted over all calls.
-        """
+        """Return the first and the end of the keys that these queries may attend to, as ``CapturedCall`` does."""
         return self.calls[0].bound_keys(queries) if len(self.calls) == 1 else (0, self.keys)
 
     def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
-        """Evaluate the masks of a tile: True where the query may attend to the key.
-
-        Args:
-            queries: The rows of the tile, counted over all calls.
-            keys: The columns of the tile, counted over all calls.
-        """
+        """Evaluate the masks of a tile: True where the query may attend to the key."""
         return self._join_calls(CapturedCall.evaluate_mask, row, head, queries, keys).bool()
 
     @property
@@ -278,13 +237,9 @@ class CapturedAttention:
 
 @dataclass
 class WeightTable(CapturedAttention):
-    """The weights of one attention that a model returned itself: they can be read, but not edited.
+    """The weights of one attention that a model returned itself: they can be read, but not edited."""
 
-    Attributes:
-        table: The weights ``[batch, head, query, key]``.
-    """
-
-    table: Tensor = field(default_factory=lambda: torch.zeros(1, 1, 0, 0))
+    table: Tensor = field(default_factory=lambda: torch.zeros(1, 1, 0, 0))  # [batch, head, query, key]
 
     @property
     def heads(self) -> int:
@@ -333,11 +288,7 @@ class WeightTable(CapturedAttention):
 
 
 def list_positions(positions: Positions) -> list[int]:
-    """Return positions as a list; for positions ``[batch, length]``, those of the first batch row.
-
-    Args:
-        positions: A range, or integers ``[length]`` or ``[batch, length]``.
-    """
+    """Return positions as a list; for positions ``[batch, length]``, those of the first batch row."""
     if isinstance(positions, range):
         return list(positions)
     return (positions[0] if positions.dim() == 2 else positions).tolist()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy
 
@@ -33,11 +33,7 @@ def pool_head(
     batch: int = 0,
     first_apart: bool = False,
 ) -> PooledMap:
-    """Return a head's map with at most ``limit`` rows and columns, without storing a larger one.
-
-    Args:
-        first_apart: Whether the first key keeps a column of its own.
-    """
+    """Return a head's map with at most ``limit`` rows and columns; ``first_apart`` keeps a column for the first key."""
     if max(len(queries), len(keys)) <= limit:
         return PooledMap(capture.weights(site, head, batch).float().cpu().numpy(), queries, keys, "")
     rows, columns = split_axis(len(queries), limit), split_axis(len(keys), limit, first_apart=first_apart)
@@ -60,23 +56,13 @@ class HeadFigure:
         scale: str = "linear",
         skip_first: bool = False,
     ) -> None:
-        """Create a figure; users get one from ``Capture.plot``.
-
-        Args:
-            layer: The layer's number or site name; None = all layers.
-            head: The head, counted from 0, or from the end if negative; None = all heads.
-            scale: The colour scale, as for ``jumok.draw.save_heat_map``.
-        """
+        """Create a figure, as ``Capture.plot`` describes it."""
         self.capture, self.batch, self.scale, self.skip_first = capture, batch, scale, skip_first
         sites = capture.sites.names if layer is None else [capture.sites.find(layer)]
         self.heads = select_heads(capture, sites, head)
 
     def save(self, path: str | Path) -> Path:
-        """Write the figure as PNG or SVG, and return its path.
-
-        Args:
-            path: Where to write it; the suffix ``.png`` or ``.svg`` selects the format.
-        """
+        """Write the figure, and return its path; the suffix ``.png`` or ``.svg`` selects the format."""
 
         def read_map(site: str, head: int, limit: int) -> PooledMap:
             queries, keys = self.capture.label_axes(site)
@@ -94,11 +80,7 @@ class HeadFigure:
 
 
 def select_heads(capture: Capture, sites: list[str], head: int | None) -> dict[str, list[int]]:
-    """Return the heads to draw, by site.
-
-    Args:
-        head: Only this head of each attention, negative from the end; None = all heads.
-    """
+    """Return the heads to draw by site: one head of each attention, negative from the end, or all of them."""
     counts = {site: capture.attentions[site].heads for site in sites}
     if head is None:
         return {site: list(range(count)) for site, count in counts.items()}
@@ -121,10 +103,7 @@ def save_heads(
     Args:
         path: The path of the image; the suffix ``.png`` or ``.svg`` selects the format.
         read_map: Returns the map of a site and head with at most this many rows and columns.
-        scale: The colour scale, as for ``jumok.draw.save_heat_map``.
-        skip_first: Whether to leave out the first key.
-        caption: A further sentence of the caption; default: none.
-        axis_names: The words on the axes of one map or one layer; default: English.
+        caption: A further sentence of the caption.
     """
     if len(heads) > 1:
         layers, captions = [], []
@@ -141,28 +120,17 @@ def save_heads(
 
     ((site, indices),) = heads.items()
     maps = [read_map(site, head, MAP_CELLS if len(indices) == 1 else GRID_CELLS) for head in indices]
-    first = maps[0]
-    caption = join_captions(first.caption, caption)
-    if len(maps) == 1:
-        title = f"{site}, head {indices[0]}"
-        return save_heat_map(
-            path,
-            first.weights,
-            first.queries,
-            first.keys,
-            title=title,
-            caption=caption,
-            scale=scale,
-            skip_first=skip_first,
-            axis_names=axis_names,
-        )
-    return save_head_grid(
+    weights = numpy.stack([head_map.weights for head_map in maps])
+    title, save = site, cast(Callable[..., Path], save_head_grid)
+    if len(indices) == 1:
+        title, save, weights = f"{site}, head {indices[0]}", save_heat_map, weights[0]
+    return save(
         path,
-        numpy.stack([head_map.weights for head_map in maps]),
-        first.queries,
-        first.keys,
-        title=site,
-        caption=caption,
+        weights,
+        maps[0].queries,
+        maps[0].keys,
+        title=title,
+        caption=join_captions(maps[0].caption, caption),
         scale=scale,
         skip_first=skip_first,
         axis_names=axis_names,

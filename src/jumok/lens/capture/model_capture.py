@@ -342,11 +342,7 @@ class Capture:
 def split_labels(
     labels: Labels, attentions: Mapping[str, CapturedAttention], sites: Sites
 ) -> tuple[list[str] | None, list[str] | None]:
-    """Return the labels of the source and those of the target.
-
-    Args:
-        labels: One list, which labels the (source) sequence; or a pair of lists, for the source and the target.
-    """
+    """Return the labels of the source and those of the target; one list labels the source."""
     source, target = _split_pair(labels)
     if target is not None and not sites.has_target:
         raise ArgumentError("this model reads one sequence; give labels as one list, not as a pair")

@@ -64,7 +64,6 @@ class HeadProfiler:
             tokenize_words: Returns a text's token ids and the tokens of each word; without it no head is scored as
                 syntactic.
             sites: Only these attentions; default: all.
-            progress: Called with the number of finished steps and their total.
         """
         report = progress or (lambda done, total: None)
         self._embedding = lens.facts.embedding
@@ -215,11 +214,7 @@ def embed_tokens(lens: Lens, tokens: Sequence[int]) -> Float[Tensor, "token widt
 
 
 def expand_arcs(sentence: AnnotatedSentence, words: Sequence[range]) -> list[tuple[int, int]]:
-    """Convert a sentence's arcs between words to pairs of tokens.
-
-    Returns:
-        All pairs (token of the dependent, token of the governor); empty if the number of words differs.
-    """
+    """Convert the arcs between words to pairs of tokens (dependent, governor); empty if the number of words differs."""
     if len(words) != len(sentence.words):
         return []
     return [

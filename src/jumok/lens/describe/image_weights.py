@@ -20,17 +20,12 @@ from jumok.models import Model
 
 
 class PatchMaps(NamedTuple):
-    """The weights of an image's patches.
+    """The weights of an image's patches."""
 
-    Attributes:
-        weights: The weight of each patch, ``[panel, row, column]``: the heads, or the words that are written.
-        query: The row and column of the query, if it is a patch; else None.
-    """
-
-    weights: Float[Tensor, "panel row column"]
+    weights: Float[Tensor, "panel row column"]  # the panels are heads, or the words that are written
     titles: list[str]
     layout: PatchLayout
-    query: tuple[int, int] | None
+    query: tuple[int, int] | None  # row and column, if it is a patch
     caption: str
 
 
@@ -105,10 +100,8 @@ def compute_patch_maps(
     """Compute the weights of the patches, exactly.
 
     Args:
-        layout: Where its positions lie in the image.
+        layout: Where the positions of the attention lie in the image.
         first_layout: Where the positions of the first attention lie, which ``query`` counts.
-        head: Only this head; default: all heads.
-        query: The position of the query, as in ``save_image_weights``.
         words: The labels of the decoder's positions, for titles; default: those of the capture.
     """
     attention = capture.attentions[site]
@@ -140,13 +133,7 @@ def compute_patch_maps(
 
 
 def draw_patch_maps(path: str | Path, maps: PatchMaps, image: ArrayLike, site: str, scale: str = "linear") -> Path:
-    """Write an image with the weights of its patches drawn over it, and return the path.
-
-    Args:
-        image: The image as the model reads it, bytes (uint8) of ``[row, column]`` or ``[row, column, 3]``.
-        site: The name of the attention, for the title.
-        scale: The colours, as for ``jumok.draw.save_image_overlay``.
-    """
+    """Write an image, as ``save_image_weights`` takes it, with the weights of its patches drawn over it."""
     return save_image_overlay(
         path,
         image,

@@ -95,16 +95,14 @@ def rank_query_sources(
     skip_first: bool = False,
     by_words: bool = False,
 ) -> QuerySources:
-    """Rank the keys of one token in every head.
+    """Rank the keys of one token, from ``find_query``, in every head.
 
     Args:
         sites: The attentions to include; those in which the token is no query are left out.
-        query: The token, from ``find_query``.
         heads: Only these heads, by site; default: all.
         top: How many keys to list for each head.
         skip_first: Whether to leave out the first key, which is often an attention sink. The other weights stay as
             they are.
-        by_words: Whether to merge tokens into words, as in ``find_query``.
     """
     rows: list[Row] = []
     for site in sites:
@@ -147,25 +145,17 @@ def _strip_spaces(text: str) -> str:
 
 
 class KeyWord(NamedTuple):
-    """One of the two words.
-
-    Attributes:
-        positions: The positions of its tokens; of several occurrences the last one that is not after the query.
-    """
+    """One of the two words."""
 
     text: str
-    positions: list[int]
+    positions: list[int]  # of its tokens; of several occurrences the last one that is not after the query
 
 
 class KeyChoice(NamedTuple):
-    """How the heads choose between two words.
-
-    Attributes:
-        heads: A row for each head: "layer", "head", and "weights", the weight on each word.
-    """
+    """How the heads choose between two words."""
 
     words: tuple[KeyWord, KeyWord]
-    heads: list[Row]
+    heads: list[Row]  # with "layer", "head", and "weights", the weight on each word
 
     def count_preferring(self, index: int) -> int:
         """Return how many heads put more weight on this word than on the other one."""
@@ -194,12 +184,11 @@ def compare_keys(
     *,
     heads: Mapping[str, Sequence[int]] | None = None,
 ) -> KeyChoice:
-    """Compare how much weight a token puts on two words in every head. The tokens of a word are added up.
+    """Compare how much weight a token, from ``find_query``, puts on two words in every head.
 
     Args:
         sites: The attentions to include; those in which the token is no query are left out.
-        query: The token, from ``find_query``.
-        words: The two words, or tokens, or positions counted from 0.
+        words: The two words, or tokens, or positions counted from 0. The tokens of a word are added up.
         heads: Only these heads, by site; default: all.
     """
     selected = [site for site in sites if capture.sites.get_sides(site).queries == query.side]

@@ -35,16 +35,11 @@ Head = tuple[str, int]  # site, head
 
 
 class AnnotatedSentence(NamedTuple):
-    """A sentence with the governor of each word.
-
-    Attributes:
-        governors: The index of each word's governor; -1 for the root.
-        relations: The relation of each word to its governor, as in Universal Dependencies ("nsubj", "det", ...).
-    """
+    """A sentence with the governor of each word."""
 
     words: tuple[str, ...]
-    governors: tuple[int, ...]
-    relations: tuple[str, ...]
+    governors: tuple[int, ...]  # the index of the governor of each word; -1 for the root
+    relations: tuple[str, ...]  # as in Universal Dependencies ("nsubj", "det", ...)
 
     @property
     def text(self) -> str:
@@ -108,12 +103,7 @@ class WordPairs:
         allowed: Bool[Tensor, "query key"],
         vectors: Float[Tensor, "token width"] | None,
     ) -> None:
-        """Add the pairs of a sentence.
-
-        Args:
-            allowed: True where a token may attend to another.
-            vectors: The embedding of each token, or None.
-        """
+        """Add the pairs of a sentence; ``vectors`` are the embeddings of its tokens."""
         reachable = merge_into_words(allowed.float(), words, words) > 0
         word_vectors = None
         if vectors is not None:
@@ -178,11 +168,7 @@ def compute_syntactic_margins(
 ) -> Float[Tensor, "relation head"]:
     """Compute, for each relation, the mean weight minus that of unrelated pairs at equal distance.
 
-    Args:
-        relations: The number of each pair's relation; -1 for unrelated words.
-
-    Returns:
-        The margins; NaN for relations with too few pairs.
+    The relation of unrelated words is -1; the margin of a relation with too few pairs is NaN.
     """
     excess = weights.clone()
     has_controls = torch.zeros(len(distances), dtype=torch.bool)
@@ -205,11 +191,7 @@ def compute_semantic_margins(
 ) -> Float[Tensor, " head"] | None:
     """Correlate weights with similarities after subtracting from both their mean at each distance.
 
-    Args:
-        similarities: The similarity of each pair's words; pairs with NaN are left out.
-
-    Returns:
-        The correlation of every head; None with fewer than 50 pairs.
+    Pairs whose similarity is NaN are left out; None with fewer than 50 pairs.
     """
     is_usable = similarities.isfinite()
     if int(is_usable.sum()) < MIN_SIMILARITIES:

@@ -29,29 +29,17 @@ Row = dict[str, Any]  # one row of a table, as for JSON
 
 @runtime_checkable
 class SideLabels(Protocol):
-    """Labels for the positions of each side: the source, and the target of an encoder-decoder."""
+    """Labels for the positions of each side: "source", and "target" of an encoder-decoder."""
 
     def get_labels(self, side: str) -> list[str]:
-        """Return the label of each position of a side.
-
-        Args:
-            side: "source" or "target".
-        """
+        """Return the label of each position of a side."""
 
     def get_words(self, side: str) -> Words:
-        """Return the words of a side; tokens that belong to none are left out.
-
-        Args:
-            side: "source" or "target".
-        """
+        """Return the words of a side; tokens that belong to none are left out."""
 
 
 class LabelledWeights(NamedTuple):
-    """A head's weights with the labels of both axes.
-
-    Attributes:
-        weights: The weights ``[query, key]``.
-    """
+    """A head's weights with the labels of both axes."""
 
     weights: Float[Tensor, "query key"]
     queries: list[str]
@@ -59,12 +47,7 @@ class LabelledWeights(NamedTuple):
 
 
 class TableRows(NamedTuple):
-    """The rows of both tables.
-
-    Attributes:
-        heads: A row for each head.
-        tokens: A row for each token.
-    """
+    """A row for each head, and a row for each token."""
 
     heads: list[Row]
     tokens: list[Row]
@@ -85,11 +68,10 @@ def build_table_rows(
     """Build a row for each head and a row for each token.
 
     Args:
-        tokens: The token ids, if the model reads only a text; otherwise None.
+        tokens: The token ids, if the model reads only a text.
         profiler: Classifies heads on further texts; default: only on this one.
         heads: Only these heads, by site; default: all.
         top: How many keys to list for each token.
-        progress: Called with the number of finished attentions and their total.
     """
     head_rows: list[Row] = []
     tables: dict[tuple[str, int], _SourceTable] = {}  # by side and number of queries
@@ -134,11 +116,7 @@ def pool_labelled_head(
     by_words: bool = False,
     first_apart: bool = False,
 ) -> PooledMap:
-    """Return a head's map for a figure, with labels and with at most ``limit`` rows and columns.
-
-    Args:
-        first_apart: Whether the first key keeps a column of its own.
-    """
+    """Return a head's map for a figure, with labels and with at most ``limit`` rows and columns."""
     if by_words:
         weights, queries, keys = label_weights(capture, labels, site, head, by_words)
         return pool_patterns(weights.double().numpy(), queries, keys, limit, first_apart=first_apart)

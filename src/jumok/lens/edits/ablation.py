@@ -36,11 +36,9 @@ def ablate_output(
     """Return the mean or the sample that replaces an output.
 
     Args:
-        by: "mean" or "resample".
         output: The output of the selected heads ``[batch, head, query, width]``, or of the block or MLP
             ``[batch, query, width]``.
         heads: Which heads ``output`` holds; None for a block or an MLP.
-        attentions: The attentions of this forward pass until now, by site.
         first_row: The position of the first row of ``output``; decoding computes a few rows at a time.
     """
     if source is None:

@@ -76,17 +76,13 @@ class EditListener(Listener):
         if isinstance(tapped, Tensor):
             self._rows_so_far[site] = first_row + tapped.shape[-2]
         for edit in self.edits_by_tap[site]:
-            tapped = edit.apply(tapped, TapCall(site, self._find_heads(edit, site), first_row, self._masks.attentions))
+            heads = as_tuple(edit.head)
+            if heads is not None:
+                attention = site.rpartition(".")[0]
+                count = tapped.shape[1] if isinstance(tapped, Tensor) else self._head_counts[attention]
+                heads = tuple(sorted({normalise_index(head, count, attention, "heads") for head in heads}))
+            tapped = edit.apply(tapped, TapCall(site, heads, first_row, self._masks.attentions))
         return tapped
-
-    def _find_heads(self, edit: Edit, site: str) -> tuple[int, ...] | None:
-        """Return the heads of an edit, counted from 0; None for all."""
-        heads = as_tuple(edit.head)
-        if heads is None:
-            return None
-        attention = site.rpartition(".")[0]
-        count = self._head_counts[attention]
-        return tuple(sorted({normalise_index(head, count, attention, "heads") for head in heads}))
 
     def check_applied(self) -> None:
         """Raise an ArgumentError if an edit changed nothing because the model never reached its tap."""

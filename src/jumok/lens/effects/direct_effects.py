@@ -29,15 +29,10 @@ from .metrics import LogitDifference, encode_single_token
 
 @dataclass(frozen=True)
 class LogitContribution:
-    """The direct contribution of one part of a model to a logit.
+    """The direct contribution of one part of a model to a logit."""
 
-    Attributes:
-        name: The part: "embedding", a site name, a block's MLP, or a bias.
-        head: The head; None for parts that are not heads.
-    """
-
-    name: str
-    head: int | None
+    name: str  # "embedding", a site name, a block's MLP, or a bias
+    head: int | None  # None for parts that are not heads
     logit: float
 
 
@@ -85,15 +80,10 @@ def compute_direct_effects(
 
 @dataclass(frozen=True)
 class LayerPrediction:
-    """The most likely tokens after some blocks.
+    """The most likely tokens after some blocks."""
 
-    Attributes:
-        layer: The number of blocks; 0 is the embedding alone.
-        tokens: The most likely token ids with their probabilities, the likeliest first.
-    """
-
-    layer: int
-    tokens: tuple[tuple[int, float], ...]
+    layer: int  # the number of blocks; 0 is the embedding alone
+    tokens: tuple[tuple[int, float], ...]  # token ids with their probabilities, the likeliest first
 
 
 @torch.no_grad()
@@ -151,11 +141,7 @@ def _build_direction(gpt: GPT, token: int | str | LogitDifference, tokenizer: Te
 
 
 class LinearisedReader:
-    """The last norm and the output projection, as a linear function at one position of a capture.
-
-    Attributes:
-        constant: The contribution of the norm's bias.
-    """
+    """The last norm and the output projection, as a linear function at one position of a capture."""
 
     def __init__(self, gpt: GPT, capture: Capture, direction: Tensor, position: int) -> None:
         """Linearise the norm; ``direction`` is the row of the output projection that is read, in float64."""
@@ -194,12 +180,7 @@ def get_output_table(gpt: GPT) -> Tensor:
 
 
 class OutputProjection(NamedTuple):
-    """The linear layer that follows the heads of an attention.
-
-    Attributes:
-        weight: Its matrix ``[width, heads * head_width]``.
-        bias: Its bias ``[width]``, or None.
-    """
+    """The linear layer that follows the heads of an attention."""
 
     weight: Float[Tensor, "width heads_width"]
     bias: Tensor | None

@@ -88,11 +88,7 @@ class EditRunner:
 
 
 class GradientLeaves(Listener):
-    """Adds a zero tensor to the output of every head, so that gradients exist even where no parameter requires one.
-
-    Attributes:
-        tensors: The added tensors by site, one for each call.
-    """
+    """Adds a zero tensor to the output of every head, so that gradients exist even where no parameter requires one."""
 
     def __init__(self, sites: frozenset[str]) -> None:
         self.sites = sites

@@ -33,15 +33,10 @@ TOKEN_SCORE_OUTPUTS = ("ElectraForPreTrainingOutput",)
 
 
 class Answer(NamedTuple):
-    """The part of a model's output that metrics read.
-
-    Attributes:
-        tensor: The logits, numbers or hidden states.
-        kind: "logits", "numbers" or "hidden".
-    """
+    """The part of a model's output that metrics read."""
 
     tensor: Tensor
-    kind: str
+    kind: str  # "logits", "numbers" or "hidden"
 
 
 def extract_answer(output: Any) -> Answer:
@@ -137,15 +132,10 @@ class Metric(ABC):
 
 @dataclass(frozen=True)
 class LogProbability(Metric):
-    """The log-probability of a token at a position.
-
-    Attributes:
-        token: The token id, or its text.
-        position: The position whose logits are read.
-    """
+    """The log-probability of a token at a position."""
 
     name = "log-probability"
-    token: int | str
+    token: int | str  # its id or text
     position: int = -1
 
     def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
@@ -157,16 +147,11 @@ class LogProbability(Metric):
 
 @dataclass(frozen=True)
 class LogitDifference(Metric):
-    """The logit of one token minus the logit of another, for questions such as "Mary or John?".
-
-    Attributes:
-        right: The expected token's id or text.
-        wrong: The other token's id or text.
-    """
+    """The logit of one token minus the logit of another, for questions such as "Mary or John?"."""
 
     name = "logit-difference"
-    right: int | str
-    wrong: int | str
+    right: int | str  # the expected token, its id or text
+    wrong: int | str  # the other token, its id or text
     position: int = -1
 
     def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
@@ -180,14 +165,10 @@ class LogitDifference(Metric):
 
 @dataclass(frozen=True)
 class Loss(Metric):
-    """The mean cross-entropy of a text's next tokens, in nats.
-
-    Attributes:
-        tokens: The text's token ids, at least two; each position predicts the next one.
-    """
+    """The mean cross-entropy of a text's next tokens, in nats."""
 
     name = "loss"
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...]  # at least two; each position predicts the next one
 
     def __post_init__(self) -> None:
         if len(self.tokens) < 2:
@@ -207,11 +188,7 @@ class Loss(Metric):
 
 @dataclass(frozen=True)
 class Divergence(Metric):
-    """The Kullback-Leibler divergence KL(clean || edited) of the output distribution at a position; 0 without edits.
-
-    Attributes:
-        position: The position whose logits are read.
-    """
+    """The Kullback-Leibler divergence KL(clean || edited) of the output distribution at a position; 0 without edits."""
 
     name = "kl"
     direction = 1
@@ -256,15 +233,11 @@ class ClassScore(Metric):
 
 @dataclass(frozen=True)
 class Value(Metric):
-    """A number of the output, for models that predict numbers.
-
-    Attributes:
-        position: Which number, of a sequence or a vector.
-    """
+    """A number of the output, for models that predict numbers."""
 
     name = "value"
     answer_kind = "numbers"
-    position: int = -1
+    position: int = -1  # which number, of a sequence or a vector
 
     def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
         return logits.flatten(1)[:, self.position]

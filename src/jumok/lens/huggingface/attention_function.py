@@ -1,4 +1,4 @@
-"""The attention function that is registered with transformers: it passes every argument on to ``attend()``.
+"""Compute the attentions of transformers models with ``attend()``: the function in their registry, and Longformer's.
 
 An argument that ``attend()`` has no equivalent for is refused if the model's own attention function reads it. Other
 arguments concern other parts of the model (the router of a mixture of experts, the logits) and are ignored.
@@ -7,7 +7,8 @@ arguments concern other parts of the model (the router of a mixture of experts, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -21,15 +22,17 @@ from jumok.attention.mask import Mask
 from jumok.attention.mask.table_masks import PaddingTable
 from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError, describe_type
+from jumok.lens.model_state import replace_forward
 from jumok.tap import find_listener
 
 from .forward_scope import ForwardScope
 from .mask_functions import MaskTensor
-from .score_tables import TableBias, TableMask, read_added_table, read_boolean_table
+from .score_tables import TableBias, TableMask, read_table
 from .site_names import SiteNames
 
 #: the mask contains the window already
 CONTAINED_IN_MASK = frozenset({"sliding_window", "is_causal"})
+LONGFORMER_CLASSES = frozenset({"LongformerSelfAttention", "LEDEncoderSelfAttention"})
 
 
 class MaskArguments(NamedTuple):
@@ -42,13 +45,10 @@ class MaskArguments(NamedTuple):
 
 
 def create_attention_function(implementation: str) -> Callable[..., tuple[Tensor, None]]:
-    """Create the attention function that is registered with transformers.
+    """Create the function that is registered with transformers in place of an implementation ("sdpa", "eager", ...).
 
     It belongs to the run that executes. Other calls of a model, in a callback or in another thread, pass it too while
     a run executes; they have no sites.
-
-    Args:
-        implementation: The model's own implementation of attention: "sdpa", "eager" or another one.
     """
 
     def compute_attention(
@@ -124,11 +124,7 @@ def _check_arguments(module: nn.Module, name: str, arguments: dict[str, Any]) ->
 
 @cache
 def list_own_arguments(module_name: str) -> frozenset[str]:
-    """Return the names of the arguments that the attention functions of a model's own code read.
-
-    Args:
-        module_name: The Python module that defines the attention, such as "transformers.models.llama.modeling_llama".
-    """
+    """Return the names of the arguments that the attention functions of a model's own Python module read."""
     module = sys.modules[module_name]
     functions = [
         function
@@ -152,12 +148,9 @@ def read_mask(
     """Convert an attention mask of transformers into a mask, a bias and positions.
 
     Args:
-        query: Queries ``[batch, head, query, head_width]``.
-        key: Keys ``[batch, group, key, head_width]``.
         attention_mask: A MaskTensor, a table of booleans or of numbers to add that can be broadcast to
             ``[batch, head, query, key]``, or None.
         causal: Whether the attention is causal if ``attention_mask`` is None.
-        sites: Knows the positions of the forward pass.
     """
     query_count, key_count = query.shape[2], key.shape[2]
     if isinstance(attention_mask, MaskTensor):
@@ -189,17 +182,70 @@ def read_mask(
             f"{name} passes a mask {list(attention_mask.shape)} for scores {list(cells)}, "
             "which the lens does not support"
         )
-    table = table.expand(-1, -1, -1, key_count)
-    read_table = read_boolean_table if table.dtype == torch.bool else read_added_table
     return MaskArguments(*read_table(table, queries, keys), queries, keys)
 
 
 def select_indexed_keys(indices: Tensor, queries: range, keys: range) -> Mask:
-    """Return a mask that allows the keys that a model selected for each query (sparse attention by an index).
-
-    Args:
-        indices: The selected keys, counted from 0, ``[batch, query, selected]``.
-    """
+    """Return a mask that allows the keys that a model selected for each query, ``[batch, query, selected]``."""
     table = torch.zeros(*indices.shape[:2], len(keys), dtype=torch.bool, device=indices.device)
     table.scatter_(-1, indices.long(), True)
     return TableMask(table[:, None], queries.start, keys.start)
+
+
+@contextmanager
+def replace_longformer_attention(model: nn.Module, scope: ForwardScope) -> Iterator[None]:
+    """Replace the attentions of Longformer and LED (Beltagy et al. 2020) while the context is open.
+
+    transformers computes them in overlapping chunks, which the recognizer cannot read. They are two attentions: every
+    token attends to the tokens in a window and to the global tokens; a global token attends to all tokens, with
+    projections of its own. Here both are masks.
+    """
+    with ExitStack() as stack:
+        for module in model.modules():
+            kind = type(module)
+            if kind.__name__ in LONGFORMER_CLASSES and kind.__module__.startswith("transformers."):
+                stack.enter_context(replace_forward(module, _create_longformer_forward(module, scope), scope))
+        yield
+
+
+def _create_longformer_forward(module: Any, scope: ForwardScope) -> Callable[..., tuple[Tensor]]:
+    """Create the forward pass of one attention of Longformer, with the arguments of the original."""
+
+    def forward(hidden_states: Tensor, attention_mask: Tensor, *_: Any, **__: Any) -> tuple[Tensor]:
+        # -10,000 = padding, 0 = local, 10,000 = global
+        is_real, is_global = attention_mask >= 0, attention_mask > 0
+        length = hidden_states.shape[1]
+        window = masks.window(module.one_sided_attn_window_size + 1)
+        local_mask = (window & _select_keys(is_real & ~is_global)) | _select_keys(is_global)
+        site = scope.sites.name_call(scope.sites.get_name(module), range(length))
+
+        def compute(suffix: str, mask: Mask, query: nn.Module, key: nn.Module, value: nn.Module) -> Tensor:
+            heads = (_split_heads(layer(hidden_states), module.num_heads) for layer in (query, key, value))
+            return scope.attend(*heads, mask=mask, site=f"{site}{suffix}")
+
+        local_rows = _select_queries(is_real & ~is_global)
+        output = compute("", local_mask & local_rows, module.query, module.key, module.value)
+        if bool(is_global.any()):
+            global_mask = _select_queries(is_global) & _select_keys(is_real)
+            # a row belongs to one of the two attentions and is 0 in the other
+            output = output + compute(
+                ".global", global_mask, module.query_global, module.key_global, module.value_global
+            )
+        return (output.transpose(1, 2).flatten(2),)
+
+    return forward
+
+
+def _split_heads(hidden: Tensor, heads: int) -> Tensor:
+    """Return ``[batch, head, length, head_width]``."""
+    return hidden.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _select_keys(selected: Tensor) -> Mask:
+    """Return a mask that allows the selected keys, ``[batch, key]``."""
+    return TableMask(selected[:, None, None, :], 0, 0)
+
+
+def _select_queries(selected: Tensor) -> Mask:
+    """Return a mask that allows the selected queries to attend, ``[batch, query]``."""
+    return TableMask(selected[:, None, :, None], 0, 0)

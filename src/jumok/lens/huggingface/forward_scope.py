@@ -21,11 +21,6 @@ class ForwardScope(Listener):
 
     The scope is a listener that hears nothing: its hooks act only where it is open, so not in other threads nor in
     callbacks. Generation calls the parts of a model separately, so a forward pass of a part counts too.
-
-    Attributes:
-        sites: Names the attention calls; told when a forward pass begins.
-        recognizer: Active during forward passes; None recognises nothing.
-        module: The name of the innermost module that is executing; known only with a recognizer.
     """
 
     only_reads = True
@@ -62,11 +57,7 @@ class ForwardScope(Listener):
         return self._executing[-1] if self._executing else ""
 
     def limit(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a hook that does nothing where this scope is not open.
-
-        Args:
-            hook: A forward hook or forward pre-hook.
-        """
+        """Return a forward hook or pre-hook that does nothing where this scope is not open."""
 
         def act(*arguments: Any) -> Any:
             return hook(*arguments) if is_listening(self) else None
@@ -74,11 +65,7 @@ class ForwardScope(Listener):
         return act
 
     def attend(self, *tensors: Tensor, **settings: Any) -> Tensor:
-        """Call ``attend()``; the recognizer does not look for attentions in its operations.
-
-        Args:
-            settings: The further arguments of ``attend()``.
-        """
+        """Call ``attend()``; the recognizer does not look for attentions in its operations."""
         self._is_attending = True
         try:
             return attend(*tensors, **settings)
@@ -87,11 +74,7 @@ class ForwardScope(Listener):
 
     @contextmanager
     def follow(self, model: nn.Module, parts: Iterable[nn.Module], attentions: Iterable[nn.Module]) -> Iterator[None]:
-        """Follow the forward passes of a model while the context is open.
-
-        Args:
-            attentions: Its attention modules, whose executions are counted.
-        """
+        """Follow the forward passes of a model, and the executions of its attentions, while the context is open."""
         with ExitStack() as hooks:
             for part in parts:
                 hooks.callback(part.register_forward_pre_hook(self.limit(self._begin), with_kwargs=True).remove)

@@ -26,13 +26,9 @@ Device = torch.device | str
 
 
 class PositionedMask(NamedTuple):
-    """A mask expression and the positions it is evaluated at.
+    """A mask expression and the positions it is evaluated at."""
 
-    Attributes:
-        mask: The expression; None allows everything.
-    """
-
-    mask: Mask | None
+    mask: Mask | None  # None allows everything
     queries: range
     keys: range
 
@@ -58,11 +54,7 @@ class MaskTensor(Tensor):
     def create(
         positioned: PositionedMask, build_table: Callable[[], Tensor], batch: int, dtype: torch.dtype, device: Device
     ) -> MaskTensor:
-        """Create a mask tensor.
-
-        Args:
-            build_table: Computes the numbers of the mask, ``[batch, 1, query, key]``.
-        """
+        """Create a mask tensor; ``build_table`` computes its numbers, ``[batch, 1, query, key]``."""
         zero = torch.zeros((), dtype=dtype, device=device)
         shape = (batch, 1, len(positioned.queries), len(positioned.keys))
         tensor = zero.expand(shape).as_subclass(MaskTensor)
@@ -81,12 +73,7 @@ class MaskTensor(Tensor):
         return self
 
     def to(self, *arguments: Any, **settings: Any) -> Tensor:
-        """Return this tensor, also where a model moves it to a device; a change of the dtype computes the numbers.
-
-        Args:
-            arguments: The arguments of ``Tensor.to``.
-            settings: The keyword arguments of ``Tensor.to``.
-        """
+        """Return this tensor, also where a model moves it to a device; a change of the dtype computes the numbers."""
         dtype = next(
             (argument for argument in (*arguments, *settings.values()) if isinstance(argument, torch.dtype)), None
         )
@@ -191,11 +178,7 @@ def create_mask_function(masking: ModuleType, implementation: str) -> Callable[.
 
 
 def translate_mask_function(function: MaskFunction, masking: ModuleType) -> Mask | None:
-    """Translate a mask function of transformers into a mask expression; None where it allows everything.
-
-    Args:
-        masking: The module ``transformers.masking_utils``.
-    """
+    """Translate a mask function of transformers into a mask expression; None where it allows everything."""
     if function is masking.causal_mask_function:
         return masks.causal
     if function is masking.bidirectional_mask_function:
@@ -229,11 +212,7 @@ def _translate_window(function: MaskFunction, size: int) -> Mask:
 
 
 def get_factory_name(function: MaskFunction) -> str:
-    """Return the name of the function of transformers that created a mask function; "" where there is none.
-
-    Args:
-        function: A mask function, usually an inner function such as ``and_masks.<locals>.and_mask``.
-    """
+    """Return the name of the function of transformers that created a mask function; "" where there is none."""
     return function.__qualname__.partition(".")[0] if isinstance(function, FunctionType) else ""
 
 

@@ -42,11 +42,7 @@ Hook = Callable[..., Any]
 
 
 class Feedforward(NamedTuple):
-    """An MLP of a model.
-
-    Attributes:
-        module: The module whose output is added to the residual stream.
-    """
+    """An MLP of a block; the output of its module is added to the residual stream."""
 
     block: str
     module: nn.Module
@@ -71,11 +67,7 @@ def find_feedforwards(model: nn.Module) -> list[Feedforward]:
 
 
 def find_output_projection_module(model: nn.Module, site: str) -> nn.Module | None:
-    """Find the linear layer that follows the heads of an attention; None where its name is unknown.
-
-    Args:
-        model: A model of Jumok or transformers.
-    """
+    """Find the linear layer that follows the heads of an attention; None where its name is unknown."""
     site = remove_call_suffix(site)
     modules = dict(model.named_modules())
     for name in ("output", *OUTPUT_PROJECTION_NAMES):
@@ -139,16 +131,11 @@ def _is_attention(name: str, module: nn.Module) -> bool:
 
 
 class TapPoint(NamedTuple):
-    """A module whose input or output is tapped.
-
-    Attributes:
-        name: The name of the block or attention that its site belongs to.
-        word: "input", "feedforward_output" or "block_output".
-    """
+    """A module whose input or output is tapped, and the block or attention that its site belongs to."""
 
     module: nn.Module
     name: str
-    word: str
+    word: str  # "input", "feedforward_output" or "block_output"
 
 
 def find_tap_points(model: nn.Module) -> list[TapPoint]:

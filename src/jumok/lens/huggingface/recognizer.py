@@ -51,53 +51,32 @@ REARRANGEMENTS = frozenset(
 
 @dataclass(frozen=True)
 class FollowedProduct:
-    """A tensor that began as a batched product, and may become the scores of an attention.
+    """A tensor that began as a batched product, and may become the scores of an attention."""
 
-    Attributes:
-        query: The left factor ``[..., query, width]``.
-        key: The right factor, transposed: ``[..., key, width]``.
-        heads: The number of heads, once the tensor has had the shape ``[batch, head, query, key]``.
-    """
-
-    query: Tensor
-    key: Tensor
+    query: Tensor  # the left factor [..., query, width]
+    key: Tensor  # the right factor, transposed: [..., key, width]
     scale: float = 1.0
-    heads: int | None = None
+    heads: int | None = None  # known once the tensor has had the shape [batch, head, query, key]
 
 
 @dataclass(frozen=True)
 class FollowedWeights:
-    """The softmax of a followed product.
-
-    Attributes:
-        scores: The tensor that the softmax was applied to.
-    """
+    """The softmax of a followed product."""
 
     product: FollowedProduct
-    scores: Tensor
+    scores: Tensor  # what the softmax was applied to
 
 
 @dataclass(frozen=True)
 class RecognizedAttention:
-    """An attention in the layout of ``attend()``.
+    """An attention in the layout of ``attend()``."""
 
-    Attributes:
-        query: Queries ``[batch, head, query, width]``.
-        key: Keys ``[batch, head, key, width]``.
-        value: Values ``[batch, head, key, value_width]``.
-        scale: The number that the dot products are multiplied by.
-        scores: The scores before the softmax ``[batch, head, query, key]``, with mask and bias; None if they are in
-            ``added`` and ``is_causal``.
-        added: Booleans or numbers added to the scores; None if ``scores`` has them.
-        is_causal: Whether later keys are forbidden.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
+    query: Tensor  # [batch, head, query, width]
+    key: Tensor  # [batch, head, key, width]
+    value: Tensor  # [batch, head, key, value_width]
     scale: float | None
-    scores: Tensor | None = None
-    added: Tensor | None = None
+    scores: Tensor | None = None  # before the softmax, with mask and bias; None if they are in the next fields
+    added: Tensor | None = None  # booleans, or numbers added to the scores
     is_causal: bool = False
 
 

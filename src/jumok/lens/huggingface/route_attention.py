@@ -12,9 +12,8 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from jumok.attention import mask as masks
@@ -23,46 +22,36 @@ from jumok.errors import ArgumentError
 from jumok.lens.model_state import change_lock
 from jumok.tap import listen
 
-from .attention_function import create_attention_function
+from .attention_function import create_attention_function, replace_longformer_attention
 from .forward_scope import ForwardScope
-from .longformer import replace_longformer_attention
 from .mask_functions import create_mask_function
 from .module_names import find_attention_modules, find_tap_points, register_taps
 from .recognizer import RecognizedAttention
-from .score_tables import TableArguments, read_added_table, read_boolean_table, split_scores
+from .score_tables import read_table, split_scores
 
 #: who computes the attentions in transformers' registry
 REGISTRY, OWN, EAGER = "registry", "own", "eager"
 PREFIX = "jumok-"  # of the names of Jumok's functions in the registries
 
 
-class TransformersModules(NamedTuple):
-    """The package ``transformers`` and its module ``masking_utils``."""
-
-    package: ModuleType
-    masking: ModuleType
-
-
-def import_transformers(model: nn.Module) -> TransformersModules:
+def import_transformers(model: nn.Module) -> ModuleType:
     """Import transformers if the model is one of its models."""
     try:
         package = importlib.import_module("transformers")
-        masking = importlib.import_module("transformers.masking_utils")
+        importlib.import_module("transformers.masking_utils")  # an older version has none
     except ImportError:
-        modules = None
-    else:
-        modules = TransformersModules(package, masking)
-    if modules is None or not isinstance(model, modules.package.PreTrainedModel):
+        package = None
+    if package is None or not isinstance(model, package.PreTrainedModel):
         raise ArgumentError(
             f"the lens does not support {type(model).__name__}; use a model of Jumok, what jumok.load returns, or a "
             "model of transformers"
         )
-    return modules
+    return package
 
 
 def list_parts(model: nn.Module) -> list[Any]:
     """Return a model of transformers and the models of transformers inside it."""
-    package = import_transformers(model).package
+    package = import_transformers(model)
     return [module for module in model.modules() if isinstance(module, package.PreTrainedModel)]
 
 
@@ -78,16 +67,13 @@ class RoutedModel:
 
     @contextmanager
     def route(self, functions: str, recognize: bool) -> Iterator[ForwardScope]:
-        """Compute the model's attentions with ``attend()`` while the context is open.
+        """Compute the model's attentions with ``attend()`` while the context is open; the run's hooks act meanwhile.
 
         Args:
             functions: Who computes the attentions in transformers' registry: "registry" (Jumok's function), "own" (the
                 model's own implementation) or "eager" (its eager functions). The recognizer finds attentions in the
                 last two.
             recognize: Whether to look for attentions outside the registry.
-
-        Yields:
-            The run, whose hooks act while the context is open.
         """
         scope = ForwardScope(self._names, _compute_recognized if recognize else None)
         implementations: dict[str, Callable[[str], str]] = {
@@ -111,10 +97,7 @@ class RoutedModel:
 def select_implementation(model: nn.Module, choose: Callable[[str], str]) -> Iterator[None]:
     """Change the implementation of attention of a model and its parts while the context is open.
 
-    Only one thread at a time can do this.
-
-    Args:
-        choose: Returns the new implementation for the model's own one.
+    Only one thread at a time can do this. ``choose`` returns the new implementation for the model's own one.
     """
     configs = {id(part.config): part.config for part in list_parts(model)}.values()
     with change_lock:
@@ -153,7 +136,7 @@ def _compute_recognized(attention: RecognizedAttention, scope: ForwardScope) -> 
         product = score.evaluate(query, key).to(attention.scores.dtype)
         mask, bias = split_scores(attention.scores, product, queries, keys)
     elif attention.added is not None:
-        mask, bias = _read_kernel_mask(attention.added, queries, keys)
+        mask, bias = read_table(attention.added, queries, keys)
     else:
         mask, bias = None, None
     if attention.is_causal:
@@ -172,11 +155,3 @@ def _compute_recognized(attention: RecognizedAttention, scope: ForwardScope) -> 
         key_positions=keys,
     )
     return output.clone()  # a model may go on to change it in place, as Nystromformer does, but not the recorded one
-
-
-def _read_kernel_mask(added: Tensor, queries: range, keys: range) -> TableArguments:
-    """Convert the mask of a call of PyTorch's fused attention: booleans, or numbers to add."""
-    table = added.expand(-1, -1, -1, len(keys))
-    if table.dtype == torch.bool:
-        return read_boolean_table(table, queries, keys)
-    return read_added_table(table, queries, keys)

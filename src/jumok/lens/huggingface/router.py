@@ -48,13 +48,7 @@ ROW_SUM_BOUND = 1e-3
 
 
 class Route(NamedTuple):
-    """A way to the attentions of a model.
-
-    Attributes:
-        functions: Who computes attentions in transformers' registry: "registry" (Jumok's function), "own" (the model's
-            own implementation) or "eager".
-        recognize: Whether attentions outside the registry are looked for.
-    """
+    """A way to the attentions of a model: the arguments of ``RoutedModel.route``."""
 
     functions: str
     recognize: bool
@@ -64,7 +58,8 @@ class Support(NamedTuple):
     """What the lens can do with a model.
 
     Attributes:
-        level: "editable", "maps only" or "refused".
+        level: "editable" (its attention goes through ``attend()``), "maps only" or "refused"; for a model of Jumok,
+            ``find_support_level`` returns "own family".
         reason: Why it is not editable, or which of its attentions are not recorded; "" if all are.
         route: The way to its attentions; None if it is not editable.
     """
@@ -86,11 +81,7 @@ class Router:
     """
 
     def __init__(self, model: Any, report: Report | None = None) -> None:
-        """Prepare a model.
-
-        Args:
-            report: Receives a sentence before the verification, which takes two forward passes.
-        """
+        """Prepare a model; ``report`` receives a sentence before the verification, which takes two forward passes."""
         self.model = model
         self.support: Support | None = None
         self._report = report
@@ -112,7 +103,6 @@ class Router:
         """Verify the route for these inputs, unless that is known already.
 
         Args:
-            settings: Further arguments of ``forward``.
             check: Whether to verify; if not, the most common route is taken.
             progress: Called at every module of the forward passes, which it can stop.
         """
@@ -256,11 +246,7 @@ def _collect_token_masks(settings: Mapping[str, Any]) -> dict[int, Tensor]:
 
 
 class OutputDifference(NamedTuple):
-    """The largest difference between two outputs, relative to what is allowed.
-
-    Attributes:
-        name: The output, such as "logits".
-    """
+    """The largest difference between two outputs, such as "logits", relative to what is allowed."""
 
     name: str
     size: float
@@ -273,15 +259,11 @@ class OutputDifference(NamedTuple):
 
 
 def compare_outputs(expected: Any, actual: Any, token_masks: Mapping[int, Tensor]) -> OutputDifference:
-    """Compare all floating-point tensors of two outputs on real tokens.
+    """Compare all floating-point tensors of two outputs, and return the difference that exceeds its bound by most.
 
     Args:
-        expected: The output of the model without the lens.
         token_masks: By length, which tokens ``[batch, length]`` are real. Tensors ``[batch, length, ...]`` are compared
             only there.
-
-    Returns:
-        The difference that exceeds its bound by most.
     """
     actual_tensors = dict(list_tensors(actual))
     worst = OutputDifference("output", 0.0, BOUND)
@@ -296,11 +278,7 @@ def compare_outputs(expected: Any, actual: Any, token_masks: Mapping[int, Tensor
 
 
 def list_tensors(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield the floating-point tensors of a model's output with their names; caches are left out.
-
-    Args:
-        output: A tensor, or tuples, lists and dictionaries of tensors.
-    """
+    """Yield the floating-point tensors of a model's output with their names; caches are left out."""
     if isinstance(output, Tensor):
         if output.is_floating_point() or output.is_complex():
             yield name or "output", output

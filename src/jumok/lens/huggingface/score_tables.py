@@ -20,12 +20,7 @@ SMALLEST_BIAS = 2e-6  # differences below this share of the largest score are ro
 
 
 class TableArguments(NamedTuple):
-    """What ``attend()`` needs of a table of numbers that are added to the scores.
-
-    Attributes:
-        mask: The allowed cells; None allows all.
-        bias: The numbers of the allowed cells; None adds nothing.
-    """
+    """What ``attend()`` needs of a table of numbers that are added to the scores; None allows all, or adds nothing."""
 
     mask: Mask | None
     bias: Bias | None
@@ -33,13 +28,9 @@ class TableArguments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TableBias(Bias):
-    """A table of numbers added to the scores of a rectangle of positions.
+    """A table of numbers added to the scores of a rectangle of positions."""
 
-    Attributes:
-        table: The numbers, ``[batch or 1, head or 1, query or 1, key]``.
-    """
-
-    table: Tensor
+    table: Tensor  # [batch or 1, head or 1, query or 1, key]
     first_query: int
     first_key: int
 
@@ -53,13 +44,9 @@ class TableBias(Bias):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableMask(Mask):
-    """A table of allowed cells in a rectangle of positions.
+    """A table of allowed cells in a rectangle of positions."""
 
-    Attributes:
-        table: True = may attend, ``[batch or 1, head or 1, query or 1, key]``.
-    """
-
-    table: Tensor
+    table: Tensor  # [batch or 1, head or 1, query or 1, key]
     first_query: int
     first_key: int
     needs_check = False
@@ -83,44 +70,34 @@ def _read_cells(table: Tensor, grid: Grid, first_query: int, first_key: int) -> 
     return table.to(grid.key.device)[cells]
 
 
-def read_boolean_table(table: Tensor, queries: range, keys: range) -> TableArguments:
-    """Convert a table of allowed cells.
-
-    Args:
-        table: True = may attend, ``[batch or 1, head or 1, query or 1, key]``.
-    """
-    if bool(table.all()):
-        return TableArguments(None, None)
-    return TableArguments(TableMask(_merge_equal(table), queries.start, keys.start), None)
-
-
-def read_added_table(table: Tensor, queries: range, keys: range) -> TableArguments:
-    """Convert a table of numbers that are added to the scores: very low numbers forbid a cell, others are a bias.
-
-    Args:
-        table: The numbers, ``[batch or 1, head or 1, query or 1, key]``.
-    """
+def read_table(table: Tensor, queries: range, keys: range) -> TableArguments:
+    """Convert a table ``[batch or 1, head or 1, query or 1, key or 1]``: booleans (True = may attend), or numbers that
+    are added to the scores, of which very low ones forbid a cell and others are a bias."""
+    table = table.expand(-1, -1, -1, len(keys))
+    if table.dtype == torch.bool:
+        return TableArguments(_build_mask(table, queries, keys), None)
     highest = table.amax(-1, keepdim=True)
     # In a row without an allowed cell all numbers are equally low, and the model attends to all of them. A number that
     # is so low that it absorbs the scores must stay low: the weights of such a row are equal.
     allowed = (table >= highest - FORBIDDEN_GAP) & (table > -torch.inf)
     absorbing = torch.finfo(table.dtype).min / 2
     numbers = torch.where(allowed, table.clamp(min=absorbing), 0.0)
-    mask = read_boolean_table(allowed, queries, keys).mask
+    mask = _build_mask(allowed, queries, keys)
     if not bool(numbers.any()):
         return TableArguments(mask, None)
     return TableArguments(mask, TableBias(_merge_equal(numbers), queries.start, keys.start))
 
 
-def split_scores(scores: Tensor, product: Tensor, queries: range, keys: range) -> TableArguments:
-    """Find the mask and the bias that a model added to its scaled dot products.
+def _build_mask(allowed: Tensor, queries: range, keys: range) -> TableMask | None:
+    """Return the mask of a table of allowed cells; None if all are."""
+    return None if bool(allowed.all()) else TableMask(_merge_equal(allowed), queries.start, keys.start)
 
-    Args:
-        scores: The scores before the softmax, ``[batch, head, query, key]``.
-    """
+
+def split_scores(scores: Tensor, product: Tensor, queries: range, keys: range) -> TableArguments:
+    """Find the mask and the bias that a model added to its scaled dot products, from its scores before the softmax."""
     added = scores - product
     largest = max(1.0, float(product.abs().max())) if product.numel() else 1.0
-    return read_added_table(torch.where(added.abs() <= SMALLEST_BIAS * largest, 0.0, added), queries, keys)
+    return read_table(torch.where(added.abs() <= SMALLEST_BIAS * largest, 0.0, added), queries, keys)
 
 
 def _merge_equal(table: Tensor) -> Tensor:

@@ -28,11 +28,7 @@ class SiteNames:
     """
 
     def __init__(self, names: Mapping[int, str]) -> None:
-        """Create names.
-
-        Args:
-            names: The name of each module by its ``id``.
-        """
+        """Create names from the name of each module by its ``id``."""
         self._names = names
         self._ends: dict[str, dict[str, int]] = {}  # for each module and site, the position behind its last query
         self._rounds: dict[str, list[int]] = {}  # for each module, the execution that began each layer; 0 if unknown

@@ -90,9 +90,6 @@ def parse_batched_product(args: Sequence[Any]) -> BatchedProduct | None:
 def compute_multihead(args: Sequence[Any], kwargs: Mapping[str, Any], attend: Attend) -> tuple[Tensor, None] | None:
     """Compute ``torch.nn.functional.multi_head_attention_forward`` without its weights.
 
-    Args:
-        attend: Computes the attention of ``[batch, head, position, width]`` tensors.
-
     Returns:
         The output ``[query, batch, width]`` and None instead of weights; None where the arguments are unsupported.
     """

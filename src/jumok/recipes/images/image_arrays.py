@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,8 +10,6 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, UInt8
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,16 +17,16 @@ from jumok.checkpoint import Loaded
 from jumok.data.images.preparation import Preparation
 from jumok.data.readers.lines import ProblemLog
 from jumok.draw import save_gallery
-from jumok.errors import DataError, DrawError, ImageError
+from jumok.errors import DataError, ImageError
 from jumok.files import replace_file
 from jumok.models.captioner import CaptionerConfig
 from jumok.models.swin import SwinConfig
 from jumok.models.vit import ViTConfig
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.data_source import require_files
+from jumok.recipes.shared.splits import create_generator
+from jumok.recipes.shared.stored_data import load_tensors, save_tensors
 
 IMAGES_FILE = "pictures.safetensors"
-PARTS = ("training", "validation", "held-out")
 EXAMPLE_FILE = "example.png"
 
 PixelBytes = UInt8[Tensor, "image channel row column"]
@@ -59,7 +55,7 @@ class LabelledPixels(NamedTuple):
 def get_image_folder(request: TrainingRequest) -> str:
     """Return the user's folder of images; it need not exist any more if the run has stored the images."""
     is_stored = (request.folder / IMAGES_FILE).is_file()
-    return str(request.data) if is_stored else require_files(request)
+    return str(request.data) if is_stored else request.require_files()
 
 
 def load_or_resize_images(
@@ -68,7 +64,7 @@ def load_or_resize_images(
     """Resize images and store them in the run's folder; a resumed run reads them from there."""
     path = request.folder / IMAGES_FILE
     if path.is_file():
-        return _load_images(path)
+        return load_tensors(path, lambda tensors, metadata: LabelledPixels(tensors["pixels"], metadata["texts"]))
     pixels: list[Tensor] = []
     texts: list[str] = []
     for file, text in files:
@@ -79,14 +75,12 @@ def load_or_resize_images(
             continue
         texts.append(text)
         if len(texts) % 5000 == 0:
-            request.report(f"{len(texts):,} images read")
-    if problems.count:
-        request.report(str(problems))
+            request.show_message(f"{len(texts):,} images read")
+    request.show_problems(problems)
     if not pixels:
         raise DataError(f"no image could be read: {problems}")
     images = LabelledPixels(torch.stack(pixels), texts)
-    with replace_file(path) as temporary:
-        save_file({"pixels": images.pixels}, temporary, {"texts": json.dumps(texts)})
+    save_tensors(path, {"pixels": images.pixels}, texts=texts)
     return images
 
 
@@ -95,14 +89,6 @@ def convert_to_bytes(image: object, preparation: Preparation) -> UInt8[Tensor, "
     channels = preparation.channels
     without_scaling = replace(preparation, rescale=1.0, mean=(0.0,) * channels, std=(1.0,) * channels)
     return without_scaling.apply(image).round().to(torch.uint8)
-
-
-def _load_images(path: Path) -> LabelledPixels:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return LabelledPixels(file.get_tensor("pixels"), json.loads(file.metadata()["texts"]))
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is damaged ({str(error)[:100]}); start a new run") from None
 
 
 def normalise(pixels: PixelBytes, preparation: Preparation) -> NormalisedImages:
@@ -127,16 +113,9 @@ def measure_preparation(pixels: PixelBytes, preparation: Preparation) -> Prepara
     return replace(preparation, mean=mean, std=std)
 
 
-def hash_images(pixels: PixelBytes) -> list[str]:
-    """Return the SHA-256 of each image; equal images have equal hashes, whatever their files are called."""
-    return [hashlib.sha256(image.numpy().tobytes()).hexdigest() for image in pixels.contiguous()]
-
-
 def sample_moves(count: int, seed: int, step: int) -> Moves:
     """Draw the random augmentation of a step's images, numbers from -1 to 1, as a pure function of seed and step."""
-    digest = hashlib.sha256(f"moves {seed} {step}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-    return torch.rand(count, 4, generator=generator) * 2 - 1
+    return torch.rand(count, 4, generator=create_generator(f"moves {seed} {step}")) * 2 - 1
 
 
 def move_images(
@@ -170,14 +149,12 @@ def save_sheet(
     request: TrainingRequest, path: Path, pixels: PixelBytes, expected: list[str], predicted: list[str], title: str
 ) -> dict[str, str]:
     """Draw images with their expected and predicted texts, and return the report's field with the file's name."""
-    if not len(pixels):
-        return {}
-    try:
-        save_gallery(path, [convert_to_array(image).numpy() for image in pixels], expected, predicted, title=title)
-    except DrawError as error:  # figures are optional: a finished run must not fail because of one
-        request.report(f"{path.name} was not drawn: {error}")
-        return {}
-    return {"sheet": path.name}
+    images = [convert_to_array(image).numpy() for image in pixels]
+    if images:
+        with request.skip_undrawn(path.name):
+            save_gallery(path, images, expected, predicted, title=title)
+            return {"sheet": path.name}
+    return {}
 
 
 def save_example_image(folder: Path, pixels: PixelBytes) -> dict[str, str]:

@@ -27,7 +27,7 @@ from jumok.fields import choice, integer, optional
 from jumok.models import Model
 from jumok.models.swin import Swin, SwinConfig
 from jumok.models.vit import ViT, ViTConfig
-from jumok.recipes.recipe import Defaults, Options, recipe
+from jumok.recipes.recipe import Defaults, Options, Recipe, copy_parameters, create_model
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.class_scores import (
     compute_accuracy,
@@ -36,20 +36,16 @@ from jumok.recipes.shared.class_scores import (
     list_class_names,
     set_class_count,
 )
-from jumok.recipes.shared.data_source import select_dataset
-from jumok.recipes.shared.splits import fingerprint, split_by_key
-from jumok.recipes.shared.start_model import copy_parameters
-from jumok.training import Batch, DataSummary, Task, compute_token_loss, select_part
+from jumok.recipes.shared.splits import PARTS, fingerprint, hash_tensors, split_by_key
+from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
 
 from .image_arrays import (
     IMAGES_FILE,
-    PARTS,
     PixelBytes,
     convert_to_array,
     convert_to_bytes,
     create_preparation,
     get_image_folder,
-    hash_images,
     load_or_resize_images,
     measure_preparation,
     move_images,
@@ -106,27 +102,29 @@ class ImageOptions(Options):
     flip: str | None = optional(choice("no", ("yes", "no"), "mirror images at random; None = yes for cifar10 only"))
 
 
-def get_image_defaults(request: TrainingRequest) -> Defaults:
+def get_image_defaults(request: TrainingRequest, options: ImageOptions, loaded: Loaded | None) -> Defaults:
     """Return the default config and settings of the chosen images and architecture."""
-    options = request.take_options(ImageOptions)
-    source = select_dataset(request, options.set, GALLERIES) or "folder"
-    settings = {**SETTINGS, "steps": STEPS[source, options.model]}
-    if request.start is not None:
-        return Defaults(settings)
-    return Defaults(settings, (CONFIGS[source, options.model],), from_data=("classes",))
+    source = request.select_dataset(options.set, GALLERIES) or "folder"
+    return Defaults(
+        SETTINGS | {"steps": STEPS[source, options.model]},
+        (CONFIGS[source, options.model],),
+        from_data=("classes",),
+        start_configs=() if loaded is None else (loaded.config,),
+    )
 
 
-@recipe(get_image_defaults, ImageOptions, stored=IMAGES_FILE)
-def image(request: TrainingRequest) -> Task:
+def create_image_task(
+    request: TrainingRequest, options: ImageOptions, settings: Settings, loaded: Loaded | None
+) -> Task:
     """Train a ViT on MNIST, or another model on other images."""
-    options = request.take_options(ImageOptions)
     if request.data is not None and "set" in request.changes:
         raise ArgumentError("set of the image recipe applies only without --data; remove it")
-    source = select_dataset(request, options.set, GALLERIES) or "folder"
-    loaded = request.load_start()
-    config = CONFIGS[source, options.model] if loaded is None else _adapt_loaded_config(loaded, request.start)
-    config = request.take_config(config)
-    settings = request.take_settings(**get_image_defaults(request).settings)
+    source = request.select_dataset(options.set, GALLERIES) or "folder"
+    config = CONFIGS[source, options.model]
+    if loaded is not None:
+        assert isinstance(loaded.config, ViTConfig | SwinConfig)
+        config = loaded.config.replace(head="classes") if loaded.config.head == "none" else loaded.config
+    config = request.change(config)
     flip = source == "cifar10" if options.flip is None else options.flip == "yes"
 
     preparation = create_preparation(config, loaded)
@@ -135,7 +133,7 @@ def image(request: TrainingRequest) -> Task:
     if loaded is None:
         preparation = measure_preparation(train.pixels, preparation)
     config = set_class_count(request, config, train.classes)
-    model = request.create_model(Swin if isinstance(config, SwinConfig) else ViT, config, settings)
+    model = create_model(Swin if isinstance(config, SwinConfig) else ViT, config, settings.seed)
     if loaded is not None:
         _copy_loaded_parameters(model, loaded, train.classes)
     order = ShuffledEpochs(len(train.labels), settings.seed)
@@ -153,7 +151,7 @@ def image(request: TrainingRequest) -> Task:
         accuracy = (logits.argmax(-1) == validation.labels).float().mean()
         return {"loss": float(functional.cross_entropy(logits, validation.labels)), "accuracy": float(accuracy)}
 
-    def report(model: Model, folder: Path) -> dict[str, Any]:
+    def build_report(model: Model, folder: Path) -> dict[str, Any]:
         predictions = compute_logits(model, held_out.pixels, preparation).argmax(-1)
         sheet = _save_mistakes(request, predictions, held_out, folder)
         return _build_report(predictions, held_out) | sheet | save_example_image(folder, held_out.pixels)
@@ -162,21 +160,25 @@ def image(request: TrainingRequest) -> Task:
         "set": source,
         "classes": list(train.classes),
         "pictures": [len(part.labels) for part in parts],
-        "fingerprint": fingerprint(digest for part in parts for digest in hash_images(part.pixels)),
+        "fingerprint": fingerprint(digest for part in parts for digest in hash_tensors(part.pixels)),
     }
     counts = {f"{part} images": len(images.labels) for part, images in zip(PARTS, parts, strict=True)}
     summary = DataSummary(counts, [{"class": train.classes[int(label)]} for label in train.labels[:3]])
     return Task(
         model, settings, batches, compute_token_loss, evaluate, preparation=preparation, labels=train.classes,
-        data=data, report=report, summary=summary, examples=len(train.labels),
+        data=data, build_report=build_report, summary=summary, examples=len(train.labels),
     )  # fmt: skip
 
 
+image = Recipe(
+    create_image_task, get_image_defaults, (ViT, Swin), ImageOptions, stored=IMAGES_FILE, needs_tokenizer=False
+)
+
+
 def _load_gallery(request: TrainingRequest, source: str, preparation: Preparation) -> SplitImages:
-    load_side = GALLERIES[source]
-    images = load_side("train", request.download_report)
-    train, validation, _ = split_by_key(hash_images(images.pixels), 0.0, VALIDATION[source])
-    held_out = load_side("held-out", request.download_report)
+    images = GALLERIES[source]("train", request.show_download)
+    train, validation, _ = split_by_key(hash_tensors(images.pixels), 0.0, VALIDATION[source])
+    held_out = GALLERIES[source]("held-out", request.show_download)
     return (
         _select_images(images, train, preparation),
         _select_images(images, validation, preparation),
@@ -204,20 +206,12 @@ def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitIma
     names = list_class_names(files.texts, path)
     labels = torch.tensor([names.index(text) for text in files.texts])
     images = LabelledImages(files.pixels, labels, names)
-    train, validation, held_out = split_by_key(hash_images(files.pixels), HELD_OUT, VALIDATION["folder"])
+    train, validation, held_out = split_by_key(hash_tensors(files.pixels), HELD_OUT, VALIDATION["folder"])
     return (
         _select_images(images, train, preparation),
         _select_images(images, validation, preparation),
         _select_images(images, held_out, preparation),
     )
-
-
-def _adapt_loaded_config(loaded: Loaded, start: str | None) -> ClassifierConfig:
-    """Return the loaded config with a head for classes; raise ArgumentError if the model is no ViT or Swin."""
-    config = loaded.config
-    if not isinstance(config, ViTConfig | SwinConfig):
-        raise ArgumentError(f"the image recipe can start only from a vit or swin; {start} is a {loaded.family}")
-    return config.replace(head="classes") if config.head == "none" else config
 
 
 def _copy_loaded_parameters(model: Model, loaded: Loaded, names: tuple[str, ...]) -> None:

@@ -7,7 +7,8 @@ optimizer Muon; bench/results lists how much each contributes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,25 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from jumok.checkpoint import Loaded
 from jumok.data import catalogue
 from jumok.data.batches.batch_order import RandomWindows
 from jumok.data.batches.split import Split
 from jumok.data.datasets import text_corpora
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.text_examples import TextPiece, encode_pieces, read_pieces
-from jumok.data.token_shards import TokenShards, fingerprint_tokenizer, write_shards
+from jumok.data.token_shards import TokenShards, fingerprint_tokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, optional
 from jumok.generate import Sampling, generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.recipes.recipe import Defaults, Options, column_field, header_field, recipe
+from jumok.recipes.recipe import Defaults, Options, Recipe, column_field, create_model, header_field
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer, save_tokenizer
-from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
+from jumok.recipes.shared.stored_data import TOKENS_FOLDER, load_tokens, write_tokens
+from jumok.training import Batch, DataSummary, Settings, Task, compute_mean_loss, compute_token_loss, select_part
 
 TOKEN_KINDS = ("characters", "bytes", "gpt2", "learned")
 HELD_OUT = 0.1  # the last tenth of the text
@@ -73,38 +75,22 @@ class TextOptions(Options):
     header: str = header_field()
 
 
-def get_text_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the text recipe."""
-    return _get_defaults(request, TEXT_CONFIG, TEXT_SETTINGS)
-
-
-def get_text_fast_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the text-fast recipe."""
-    return _get_defaults(request, FAST_CONFIG, FAST_SETTINGS)
-
-
-def _get_defaults(request: TrainingRequest, config: GPTConfig, settings: dict[str, Any]) -> Defaults:
-    if request.start is None:
-        return Defaults(settings, (config,), from_data=("vocabulary",))
-    # a pretrained model is fine-tuned with a low learning rate
-    return Defaults({**settings, "optimizer": "adamw", "learning_rate": 1e-4, "decay": 0.01})
-
-
-@recipe(get_text_defaults, TextOptions, stored=STORED_INDEX)
-def text(request: TrainingRequest) -> Task:
-    """Train a GPT with the size, batches and steps of nanoGPT's setting for a CPU."""
-    return _create_task(request, TEXT_CONFIG, request.take_settings(**get_text_defaults(request).settings))
-
-
-@recipe(get_text_fast_defaults, TextOptions, stored=STORED_INDEX)
-def text_fast(request: TrainingRequest) -> Task:
-    """Train a GPT of the same size on the same text in a third of the time."""
-    return _create_task(request, FAST_CONFIG, request.take_settings(**get_text_fast_defaults(request).settings))
-
-
-def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings) -> Task:
-    model, tokenizer, window = _create_or_continue_model(request, config, settings)
-    tokens = _prepare_tokens(request, tokenizer)
+def create_text_task(
+    request: TrainingRequest, options: TextOptions, settings: Settings, loaded: Loaded | None, config: GPTConfig
+) -> Task:
+    """Train a GPT on text, or continue to train a loaded one."""
+    if loaded is None:
+        tokenizer = _load_or_create_tokenizer(request, options)
+        config = request.change(config).replace(vocabulary=tokenizer.vocabulary)
+        model, window = create_model(GPT, config, settings.seed), config.length
+    else:
+        assert isinstance(loaded.model, GPT)
+        model, tokenizer, length = loaded.model, loaded.require_tokenizer(), loaded.model.config.length
+        window = options.window or min(length, 256)
+        if window > length:
+            raise ArgumentError(f"window of the {request.recipe} recipe must be from 2 to {length}, not {window}")
+        save_tokenizer(request, tokenizer)
+    tokens = _prepare_tokens(request, options, tokenizer)
     count = len(tokens)
     train_count = int(count * (1 - HELD_OUT))
     if count - train_count <= window:
@@ -113,7 +99,7 @@ def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings
             f"the text has {count:,} tokens, but its last tenth must be longer than the window, {window}; give more "
             f"text or a smaller {field} (--set {field}=...)"
         )
-    evaluation_end = min(count, train_count + _count_evaluated_tokens(request, window))
+    evaluation_end = min(count, train_count + _count_evaluated_tokens(request, options, window))
     windows = RandomWindows(train_count, window + 1, settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
@@ -121,13 +107,10 @@ def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings
         return _create_batch(torch.stack([tokens.read_tokens(start, window + 1) for start in starts]))
 
     def evaluate(model: Model) -> dict[str, float]:
-        loss = targets = 0.0
-        for batch in read_held_out_batches(tokens, train_count, evaluation_end, window):
-            loss += float(compute_token_loss(model, batch.to(model.device)))
-            targets += batch.count
-        return {"loss": loss / targets}
+        held_out = read_held_out_batches(tokens, train_count, evaluation_end, window)
+        return {"loss": compute_mean_loss(model, held_out)}
 
-    def report(model: Model, folder: Path) -> dict[str, Any]:
+    def build_report(model: Model, folder: Path) -> dict[str, Any]:
         prompt = tokens.read_tokens(train_count, min(16, window // 2)).tolist()
         limit = min(300, (model.context_length or window) - len(prompt))
         continuation = generate(model, [prompt], limit=limit, sampling=Sampling(0.8, top_k=200))[0]
@@ -151,35 +134,29 @@ def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings
         [{"text": tokenizer.decode(tokens.read_tokens(0, min(64, train_count)).tolist())}],
     )
     return Task(
-        model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data, report=report,
-        summary=summary, examples=max(1, train_count // window),
+        model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data,
+        build_report=build_report, summary=summary, examples=max(1, train_count // window),
     )  # fmt: skip
 
 
-def _create_or_continue_model(
-    request: TrainingRequest, config: GPTConfig, settings: Settings
-) -> tuple[GPT, Tokenizer, int]:
-    """Return the model, its tokenizer and the number of tokens in an example."""
-    loaded = request.load_start()
-    if loaded is None:
-        tokenizer = _load_or_create_tokenizer(request)
-        config = request.take_config(config).replace(vocabulary=tokenizer.vocabulary)
-        return request.create_model(GPT, config, settings), tokenizer, config.length
-    if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
-        raise ArgumentError(
-            f"the {request.recipe} recipe can start only from a gpt with a tokenizer; {request.start} is not one"
-        )
-    length = loaded.model.config.length
-    window = request.take_options(TextOptions).window or min(length, 256)
-    if window > length:
-        raise ArgumentError(f"window of the {request.recipe} recipe must be from 2 to {length}, not {window}")
-    save_tokenizer(request, loaded.tokenizer)
-    return loaded.model, loaded.tokenizer, window
+START_SETTINGS = {"optimizer": "adamw", "learning_rate": 1e-4, "decay": 0.01}  # of a pretrained model
+text = Recipe(
+    partial(create_text_task, config=TEXT_CONFIG),
+    Defaults(TEXT_SETTINGS, (TEXT_CONFIG,), ("vocabulary",), {**TEXT_SETTINGS, **START_SETTINGS}),
+    (GPT,),
+    TextOptions,
+    stored=STORED_INDEX,
+)
+text_fast = replace(
+    text,
+    create_task=partial(create_text_task, config=FAST_CONFIG),
+    defaults=Defaults(FAST_SETTINGS, (FAST_CONFIG,), ("vocabulary",), {**FAST_SETTINGS, **START_SETTINGS}),
+)
 
 
-def _count_evaluated_tokens(request: TrainingRequest, window: int) -> int:
+def _count_evaluated_tokens(request: TrainingRequest, options: TextOptions, window: int) -> int:
     """Return the number of held-out tokens to evaluate on."""
-    evaluated = request.take_options(TextOptions).evaluated
+    evaluated = options.evaluated
     if evaluated is None:
         # evaluating a large pretrained model is slow, and a sample is enough to see whether it improves
         return max(window + 1, 2**20 if request.start is None else 2**14)
@@ -204,63 +181,48 @@ def _create_batch(rows: Int[Tensor, "batch window"]) -> Batch:
     return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
 
 
-def _read_pieces(request: TrainingRequest, problems: ProblemLog) -> Iterator[TextPiece]:
+def _read_pieces(request: TrainingRequest, options: TextOptions, problems: ProblemLog) -> Iterator[TextPiece]:
     """Yield the texts; a text of a table ends with a line break, so that it is not joined to the next one."""
-    for piece in _read_unfinished_pieces(request, problems):
+    name = request.select_dataset("shakespeare", text_corpora.TEXTS)
+    if name is None:
+        file_format = request.create_file_format(options.header)
+        pieces = read_pieces(request.require_files(), problems, options.text, file_format)
+    else:
+        sides: tuple[Split, ...] = ("train", "held-out")
+        read = text_corpora.TEXTS[name]
+        pieces = (TextPiece(passage, True) for side in sides for passage in read(side, request.show_download))
+    for piece in pieces:
         is_open = piece.ends_document and not piece.text.endswith("\n")
         yield TextPiece(piece.text + "\n", True) if is_open else piece
 
 
-def _read_unfinished_pieces(request: TrainingRequest, problems: ProblemLog) -> Iterator[TextPiece]:
-    name = select_dataset(request, "shakespeare", text_corpora.TEXTS)
-    if name is None:
-        options = request.take_options(TextOptions)
-        file_format = request.create_file_format(options.header)
-        return read_pieces(require_files(request), problems, options.text, file_format)
-    splits: tuple[Split, ...] = ("train", "held-out")
-    read = text_corpora.TEXTS[name]
-    return (TextPiece(passage, True) for split in splits for passage in read(split, request.download_report))
-
-
-def _load_or_create_tokenizer(request: TrainingRequest) -> Tokenizer:
-    options = request.take_options(TextOptions)
+def _load_or_create_tokenizer(request: TrainingRequest, options: TextOptions) -> Tokenizer:
     if options.vocabulary is not None and options.tokens != "learned":
         raise ArgumentError(
             f"vocabulary can be set with tokens=learned only; tokens={options.tokens} has a fixed vocabulary"
         )
-    return load_or_create_tokenizer(request, lambda: _create_tokenizer(request, options.tokens))
+
+    def create() -> Tokenizer:
+        if options.tokens == "bytes":
+            return Tokenizer.for_bytes()
+        if options.tokens == "gpt2":
+            return Tokenizer.load(catalogue.download_entry("gpt2-tokenizer", request.show_message))
+        texts = (piece.text for piece in _read_pieces(request, options, request.create_problem_log()))
+        if options.tokens == "learned":
+            return learn_tokenizer(texts, options.vocabulary or 2048, {})
+        characters: set[str] = set()
+        for text in texts:
+            characters.update(text)
+        return Tokenizer.for_characters("".join(sorted(characters)))
+
+    return load_or_create_tokenizer(request, create)
 
 
-def _create_tokenizer(request: TrainingRequest, kind: str) -> Tokenizer:
-    if kind == "bytes":
-        return Tokenizer.for_bytes()
-    if kind == "gpt2":
-        return Tokenizer.load(catalogue.download_entry("gpt2-tokenizer", request.report))
-    texts = (piece.text for piece in _read_pieces(request, request.create_problem_log()))
-    if kind == "learned":
-        return learn_tokenizer(texts, request.take_options(TextOptions).vocabulary or 2048, {})
-    characters: set[str] = set()
-    for piece in texts:
-        characters.update(piece)
-    return Tokenizer.for_characters("".join(sorted(characters)))
-
-
-def _prepare_tokens(request: TrainingRequest, tokenizer: Tokenizer) -> TokenShards:
+def _prepare_tokens(request: TrainingRequest, options: TextOptions, tokenizer: Tokenizer) -> TokenShards:
     """Encode the text and store it in the run's folder; a resumed run reads it from there."""
-    folder = request.folder / "tokens"
-    if folder.is_dir():
-        tokens = TokenShards(folder)
-        tokens.verify()
-        return tokens
+    if (request.folder / TOKENS_FOLDER).is_dir():
+        return load_tokens(request)
     problems = request.create_problem_log()
-    tokens = write_shards(
-        encode_pieces(_read_pieces(request, problems), tokenizer),
-        folder,
-        tokenizer.vocabulary,
-        unknown=tokenizer.unknown,
-        fingerprint=fingerprint_tokenizer(tokenizer),
-        report=request.report,
-    )
-    if problems.count:
-        request.report(str(problems))
+    tokens = write_tokens(request, tokenizer, encode_pieces(_read_pieces(request, options, problems), tokenizer))
+    request.show_problems(problems)
     return tokens

@@ -1,8 +1,9 @@
-"""Build batches of masked paragraphs, and score a masked language model on them."""
+"""Mask tokens of paragraphs (Devlin et al. 2019), build batches of them, and score a masked language model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -13,33 +14,36 @@ from torch.nn import functional
 from jumok.data.batches.batch_order import pad_sequences
 from jumok.data.token_shards import TokenShards
 from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import ArgumentError
 from jumok.models import Model
-from jumok.recipes.shared.batched_decoding import batch_by_length
+from jumok.recipes.shared.seq2seq import batch_by_length
 from jumok.training import Batch
 
-from .masking import SHARE, find_surrounding_tokens, mask_for_evaluation, mask_for_training
-
 EVALUATION_BATCH = 64
+SHARE = 0.15  # of each example's tokens: 80 % become the mask token, 10 % a random token, 10 % stay unchanged
+EVALUATION_SEED = 2**41  # held-out texts are masked in the same way in every run
+
+TokenIds = Int[Tensor, "batch length"]
+TokenFlags = Bool[Tensor, "batch length"]
 
 
 class PaddedExamples(NamedTuple):
     """Examples of equal length: the tokens, the token mask, and True where a token may be masked."""
 
-    tokens: Int[Tensor, "batch length"]
-    token_mask: Bool[Tensor, "batch length"]
-    maskable: Bool[Tensor, "batch length"]
+    tokens: TokenIds
+    token_mask: TokenFlags
+    maskable: TokenFlags
 
 
 class MaskedExamples:
-    """Builds padded batches of paragraphs and scores a model on them."""
+    """Builds padded batches of paragraphs and scores a model on them.
+
+    Args:
+        padding_id: The padding token id to use if the tokenizer has none.
+        joined: Whether an example consists of several paragraphs, with the tokens that end a text between them.
+    """
 
     def __init__(self, tokenizer: Tokenizer, padding_id: int, *, joined: bool = False) -> None:
-        """Look up the special tokens of the tokenizer.
-
-        Args:
-            padding_id: The padding token id to use if the tokenizer has none.
-            joined: Whether an example consists of several paragraphs, with the tokens that end a text between them.
-        """
         self.tokenizer = tokenizer
         self.joined = joined
         self.before, self.after = find_surrounding_tokens(tokenizer)
@@ -81,11 +85,7 @@ class MaskedExamples:
     def score(
         self, model: Model, paragraphs: TokenShards, numbers: list[int], constant_guess: int = -1
     ) -> dict[str, float]:
-        """Return the loss, the accuracy, the accuracy of ``constant_guess`` and the number of predictions.
-
-        Args:
-            constant_guess: The token id that the baseline always predicts; default -1, no token.
-        """
+        """Return the loss, the accuracy, that of predicting ``constant_guess`` always, and the count of predictions."""
         loss = correct = constant_correct = count = 0.0
         lengths = [len(paragraphs.read_list(number)) for number in numbers]
         for batch, indices in enumerate(batch_by_length(lengths, EVALUATION_BATCH)):
@@ -138,7 +138,7 @@ class MaskedExamples:
             )
         return rows
 
-    def write_report(
+    def build_report(
         self, model: Model, train: TokenShards, held_out: TokenShards, numbers: list[int]
     ) -> dict[str, Any]:
         """Return the report's fields: scores on held-out examples, and predictions for a few of them."""
@@ -174,3 +174,58 @@ def _build_prompt(tokenizer: Tokenizer, tokens: list[int]) -> str:
     before, after = tokenizer.decode(tokens[:8]), tokenizer.decode(tokens[9:16])
     prompt = f"{before} {tokenizer.id_to_token(tokenizer.mask)}{after}"
     return prompt.replace("\N{REPLACEMENT CHARACTER}", "").strip()
+
+
+def mask_for_training(
+    tokens: TokenIds, maskable: TokenFlags, tokenizer: Tokenizer, generator: torch.Generator
+) -> tuple[TokenIds, TokenFlags]:
+    """Return the model's input, and True at the positions that it has to predict.
+
+    Some of these positions keep their token and some get a random one, so that the model has to predict every token.
+    """
+    positions = choose_positions(maskable, generator)
+    replacement = torch.rand(tokens.shape, generator=generator)
+    ordinary = list_ordinary_tokens(tokenizer)
+    random_tokens = ordinary[torch.randint(len(ordinary), tokens.shape, generator=generator)]
+    inputs = torch.where(positions & (replacement < 0.9), random_tokens, tokens)
+    assert tokenizer.mask is not None
+    return inputs.masked_fill(positions & (replacement < 0.8), tokenizer.mask), positions
+
+
+def mask_for_evaluation(
+    tokens: TokenIds, maskable: TokenFlags, tokenizer: Tokenizer, number: int
+) -> tuple[TokenIds, TokenFlags]:
+    """Return the model's input, with the mask token at every position to predict, and True at these positions.
+
+    Equal numbers give equal positions.
+    """
+    positions = choose_positions(maskable, torch.Generator().manual_seed(EVALUATION_SEED + number))
+    assert tokenizer.mask is not None
+    return tokens.masked_fill(positions, tokenizer.mask), positions
+
+
+def choose_positions(maskable: TokenFlags, generator: torch.Generator) -> TokenFlags:
+    """Choose 15 % of each row's maskable positions at random, at least one."""
+    ranks = torch.rand(maskable.shape, generator=generator).masked_fill(~maskable, 2.0).argsort(-1).argsort(-1)
+    counts = (maskable.sum(-1, keepdim=True) * SHARE).round().clamp_min(1)
+    return (ranks < counts) & maskable
+
+
+@lru_cache(maxsize=2)
+def list_ordinary_tokens(tokenizer: Tokenizer) -> Int[Tensor, " tokens"]:
+    """Return the ids of all tokens that are not special."""
+    special = {
+        tokenizer.begin, tokenizer.end, tokenizer.pad, tokenizer.mask, tokenizer.unknown, tokenizer.separator,
+        tokenizer.classify,
+    }  # fmt: skip
+    return torch.tensor([token for token in range(tokenizer.vocabulary) if token not in special])
+
+
+def find_surrounding_tokens(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """Return the special tokens that the tokenizer puts around a text: [CLS] and [SEP], <s> and </s>, or none."""
+    text = tokenizer.encode("a", special=False)
+    with_special = tokenizer.encode("a")
+    for start in range(len(with_special) - len(text) + 1):
+        if with_special[start : start + len(text)] == text:
+            return with_special[:start], with_special[start + len(text) :]
+    raise ArgumentError("this tokenizer encodes a text differently when it adds special tokens; use another tokenizer")

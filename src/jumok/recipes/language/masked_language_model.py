@@ -8,9 +8,8 @@ are short, and FNet cannot ignore padding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,17 +20,17 @@ from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs
 from jumok.data.token_shards import fingerprint_tokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
-from jumok.fields import choice, integer, optional
 from jumok.models import Model
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.long import Long, LongConfig
-from jumok.recipes.recipe import Defaults, recipe
+from jumok.recipes.recipe import Defaults, Recipe, create_model
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import save_tokenizer
+from jumok.recipes.shared.stored_data import FACTS_FILE
 from jumok.training import Batch, DataSummary, Settings, Task
 
 from .masked_examples import MaskedExamples
-from .paragraphs import FACTS_FILE, MIN_TOKENS, ParagraphOptions, load_or_learn_tokenizer, prepare_paragraphs
+from .paragraphs import MIN_TOKENS, MaskedOptions, load_or_learn_tokenizer, prepare_paragraphs
 
 VALIDATION_EXAMPLES = 500  # held-out examples that choose the best checkpoint; the report uses other ones
 REPORT_EXAMPLES = 2_000
@@ -45,7 +44,7 @@ CONFIGS: dict[str, BERTConfig | LongConfig] = {
     ),
 }
 BATCHES = {"bert": 32, "long": 8}  # about equally many tokens
-SETTINGS_FROM_SCRATCH: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "steps": 3000, "optimizer": "muon", "learning_rate": 4e-3, "matrix_rate": 1e-2, "final_rate": 0.02,
     "warmup": 100, "beta2": 0.98, "decay": 0.01, "clip": 1.0, "evaluate_every": 500, "save_every": 500,
 }  # fmt: skip
@@ -55,43 +54,28 @@ SETTINGS_FINE_TUNING: dict[str, Any] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class MaskedOptions(ParagraphOptions):
-    """Fields of the masked recipe."""
-
-    with_start = ("window",)
-    without_start: ClassVar[tuple[str, ...]] = (*ParagraphOptions.without_start, "model")
-
-    model: str = choice("bert", tuple(CONFIGS), "bert, or long: an encoder for long texts, with the field mixing")
-    window: int | None = optional(
-        integer(128, "longest example in tokens; None = the model's length, for a bert at most 128", 8)
-    )
+def get_masked_defaults(request: TrainingRequest, options: MaskedOptions, loaded: Loaded | None) -> Defaults:
+    """Return the default config and settings of the chosen or loaded architecture."""
+    batch = {"batch": BATCHES[options.model if loaded is None else loaded.family]}
+    return Defaults(SETTINGS | batch, (CONFIGS[options.model],), start_settings=SETTINGS_FINE_TUNING | batch)
 
 
-def get_masked_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings: a small model, or a low learning rate for a pretrained one."""
-    kind = request.take_options(MaskedOptions).model
-    if request.start is not None:
-        return Defaults({**SETTINGS_FINE_TUNING, "batch": BATCHES[kind]})
-    return Defaults({**SETTINGS_FROM_SCRATCH, "batch": BATCHES[kind]}, (CONFIGS[kind],))
-
-
-def create_masked_task(request: TrainingRequest) -> Task:
+def create_masked_task(
+    request: TrainingRequest, options: MaskedOptions, settings: Settings, loaded: Loaded | None
+) -> Task:
     """Train a small BERT or long-text encoder to predict masked tokens, or continue with an existing one."""
-    loaded = request.load_start()
-    defaults = get_masked_defaults(request).settings
-    if loaded is not None and isinstance(loaded.model, Long):
-        defaults = {**defaults, "batch": BATCHES["long"]}
-    settings = request.take_settings(**defaults)
     if loaded is None:
-        tokenizer = load_or_learn_tokenizer(request)
-        model = _create_model(request, tokenizer, settings)
+        tokenizer = load_or_learn_tokenizer(request, options)
+        model = _create_model(request, options.model, tokenizer, settings)
         length = model.config.length
     else:
-        tokenizer, model = _continue_model(request, loaded, settings)
+        tokenizer = loaded.require_tokenizer()
+        if tokenizer.mask is None:
+            raise ArgumentError(f"the masked recipe needs a tokenizer with a mask token; {request.start} has none")
+        model = _continue_model(loaded, settings)
         save_tokenizer(request, tokenizer)
         longest = model.config.length if isinstance(model, Long) else min(128, model.config.length)
-        length = request.take_options(MaskedOptions).window or longest
+        length = options.window or longest
     is_long = isinstance(model, Long)
     padding_id = None if isinstance(model, Long) else model.config.padding_id
     examples = MaskedExamples(tokenizer, padding_id or 0, joined=is_long)
@@ -99,7 +83,9 @@ def create_masked_task(request: TrainingRequest) -> Task:
     if max_tokens < MIN_TOKENS:
         raise ArgumentError(f"a length of {length} is too short for a text and its special tokens; give at least 8")
 
-    train, held_out, facts = prepare_paragraphs(request, tokenizer, max_tokens, examples.after if is_long else None)
+    train, held_out, facts = prepare_paragraphs(
+        request, options, tokenizer, max_tokens, examples.after if is_long else None
+    )
     order = LengthGroups(ShuffledEpochs(train.lists, settings.seed), lambda number: len(train.read_list(number)))
     validation_count = held_out.lists if held_out.lists < 4 else min(VALIDATION_EXAMPLES, held_out.lists // 4)
     shuffled = ShuffledEpochs(held_out.lists).select_indices(0, min(held_out.lists, validation_count + REPORT_EXAMPLES))
@@ -115,8 +101,8 @@ def create_masked_task(request: TrainingRequest) -> Task:
         scores = examples.score(model, held_out, validation)
         return {"loss": scores["loss"], "accuracy": scores["accuracy"]}
 
-    def report(model: Model, folder: Path) -> dict[str, Any]:
-        return {**examples.write_report(model, train, held_out, reported), **facts}
+    def build_report(model: Model, folder: Path) -> dict[str, Any]:
+        return {**examples.build_report(model, train, held_out, reported), **facts}
 
     data = {
         "examples": train.lists, "tokens": len(train), "held_out": held_out.lists, "vocabulary": tokenizer.vocabulary,
@@ -128,12 +114,9 @@ def create_masked_task(request: TrainingRequest) -> Task:
         [{"text": tokenizer.decode(train.read_list(number).tolist())} for number in range(min(3, train.lists))],
     )
     return Task(
-        model, settings, batches, compute_masked_loss, evaluate, tokenizer=tokenizer, data=data, report=report,
-        summary=summary, examples=train.lists,
+        model, settings, batches, compute_masked_loss, evaluate, tokenizer=tokenizer, data=data,
+        build_report=build_report, summary=summary, examples=train.lists,
     )  # fmt: skip
-
-
-masked = recipe(get_masked_defaults, MaskedOptions, stored=FACTS_FILE)(create_masked_task)
 
 
 def compute_masked_loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -141,14 +124,9 @@ def compute_masked_loss(model: nn.Module, batch: Batch) -> Tensor:
     return functional.cross_entropy(model(**batch.inputs).logits, batch.targets, reduction="sum")
 
 
-def _create_model(request: TrainingRequest, tokenizer: Tokenizer, settings: Settings) -> Encoder:
-    kind = request.take_options(MaskedOptions).model
-    config = request.take_config(CONFIGS[kind]).replace(vocabulary=tokenizer.vocabulary, head="mlm")
-    model: Encoder
-    if kind == "bert":
-        model = request.create_model(BERT, config, settings)
-    else:
-        model = request.create_model(Long, config, settings)
+def _create_model(request: TrainingRequest, kind: str, tokenizer: Tokenizer, settings: Settings) -> Encoder:
+    config = request.change(CONFIGS[kind]).replace(vocabulary=tokenizer.vocabulary, head="mlm")
+    model = create_model(BERT if kind == "bert" else Long, config, settings.seed)
     _initialise_as_waves(model.positions.table.weight)
     return model
 
@@ -166,15 +144,9 @@ def _initialise_as_waves(table: Tensor) -> None:
     table[:, : 2 * len(exponents)] = torch.cat([angles.sin(), angles.cos()], -1) * WAVE_AMPLITUDE
 
 
-def _continue_model(request: TrainingRequest, loaded: Loaded, settings: Settings) -> tuple[Tokenizer, Encoder]:
+def _continue_model(loaded: Loaded, settings: Settings) -> Encoder:
     """Return the loaded model; without a masked-language-model head it gets a new one."""
-    if not isinstance(loaded.model, Encoder):
-        raise ArgumentError(
-            f"the masked recipe can start only from a bert or a long; {request.start} is a {loaded.family}"
-        )
-    tokenizer = loaded.tokenizer
-    if tokenizer is None or tokenizer.mask is None:
-        raise ArgumentError(f"the masked recipe needs a tokenizer with a mask token; {request.start} has none")
+    assert isinstance(loaded.model, Encoder)
     config, parameters = loaded.model.config, loaded.model.state_dict()
     if config.head != "mlm":
         if isinstance(config, BERTConfig):
@@ -182,8 +154,11 @@ def _continue_model(request: TrainingRequest, loaded: Loaded, settings: Settings
             config = config.replace(head_activation=activation)
         config = config.replace(head="mlm")
         parameters = {name: tensor for name, tensor in parameters.items() if not name.startswith("head.")}
-    model = request.create_model(type(loaded.model), config, settings)
+    model = create_model(type(loaded.model), config, settings.seed)
     mismatches = model.load_state_dict(parameters, strict=False)
     assert not mismatches.unexpected_keys
     assert all(name.startswith("head.") for name in mismatches.missing_keys)
-    return tokenizer, model
+    return model
+
+
+masked = Recipe(create_masked_task, get_masked_defaults, (BERT, Long), MaskedOptions, stored=FACTS_FILE)

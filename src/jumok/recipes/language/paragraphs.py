@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import json
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from jumok.checkpoint.tensor_files import read_json
-from jumok.data import token_shards
 from jumok.data.batches.split import Split, assign_split
 from jumok.data.datasets import text_corpora
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.text_examples import TextPiece, read_pieces
+from jumok.data.token_shards import TokenShards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
-from jumok.fields import integer
-from jumok.files import write_atomically
+from jumok.fields import choice, integer, optional
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
+from jumok.recipes.shared.stored_data import load_facts, load_tokens, save_facts, write_tokens
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "classify": "[CLS]", "separator": "[SEP]", "mask": "[MASK]"}
 MAX_CHARACTERS = 4_000  # a longer paragraph is cut at the next line break
 MIN_TOKENS = 4  # a shorter paragraph has too little context to predict a masked token
-FACTS_FILE = "prepared.json"
 
 
 class Paragraphs(NamedTuple):
@@ -37,36 +32,44 @@ class Paragraphs(NamedTuple):
         facts: Fields for the report, such as the number of skipped lines.
     """
 
-    train: token_shards.TokenShards
-    held_out: token_shards.TokenShards
+    train: TokenShards
+    held_out: TokenShards
     facts: dict[str, int]
 
 
 @dataclass(frozen=True)
-class ParagraphOptions(Options):
-    """Fields of a recipe that learns a vocabulary on paragraphs."""
+class MaskedOptions(Options):
+    """Fields of the masked recipe."""
 
     with_data = ("text", "header")
-    without_start: ClassVar[tuple[str, ...]] = ("vocabulary",)
+    with_start = ("window",)
+    without_start = ("vocabulary", "model")
 
     vocabulary: int = integer(8192, "size of the learned vocabulary", 256 + len(SPECIAL_TOKENS))
     text: str | None = column_field("column of your table that has the texts")
     header: str = header_field()
+    model: str = choice("bert", ("bert", "long"), "bert, or long: an encoder for long texts, with the field mixing")
+    window: int | None = optional(
+        integer(128, "longest example in tokens; None = the model's length, for a bert at most 128", 8)
+    )
 
 
-def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
+def load_or_learn_tokenizer(request: TrainingRequest, options: MaskedOptions) -> Tokenizer:
     """Load the run's tokenizer, or learn it from the training paragraphs."""
-    vocabulary = request.take_options(ParagraphOptions).vocabulary
 
     def learn() -> Tokenizer:
-        texts = _read_paragraphs(request, "train", request.create_problem_log())
-        return learn_tokenizer(texts, vocabulary, SPECIAL_TOKENS, ["classify"], ["separator"], one_space=True)
+        texts = _read_paragraphs(request, options, "train", request.create_problem_log())
+        return learn_tokenizer(texts, options.vocabulary, SPECIAL_TOKENS, ["classify"], ["separator"], one_space=True)
 
     return load_or_create_tokenizer(request, learn)
 
 
 def prepare_paragraphs(
-    request: TrainingRequest, tokenizer: Tokenizer, max_tokens: int, joint: list[int] | None = None
+    request: TrainingRequest,
+    options: MaskedOptions,
+    tokenizer: Tokenizer,
+    max_tokens: int,
+    joint: list[int] | None = None,
 ) -> Paragraphs:
     """Encode the paragraphs and store them in the run's folder; a resumed run reads them from there.
 
@@ -74,52 +77,32 @@ def prepare_paragraphs(
         joint: If given, consecutive paragraphs are joined by these tokens, and every example has exactly
             ``max_tokens`` tokens; tokens that are left over at the end are dropped. None = an example is a paragraph.
     """
-    folder = request.folder / "tokens"
-    if (request.folder / FACTS_FILE).is_file():
-        train = token_shards.TokenShards(folder / "train")
-        held_out = token_shards.TokenShards(folder / "held-out")
-        train.verify()
-        held_out.verify()
-        return Paragraphs(train, held_out, read_json(request.folder, FACTS_FILE))
-    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed before it wrote the facts
+    facts = load_facts(request)
+    if facts is not None:
+        return Paragraphs(load_tokens(request, "train"), load_tokens(request, "held-out"), facts)
+
+    def write_examples(side: Split, problems: ProblemLog) -> TokenShards:
+        paragraphs = _read_paragraphs(request, options, side, problems)
+        if joint is None:
+            examples = _encode_paragraphs(paragraphs, tokenizer, max_tokens)
+            lack = f"no paragraph of at least {MIN_TOKENS} tokens"
+        else:
+            examples = _join_paragraphs(paragraphs, tokenizer, max_tokens, joint)
+            lack = f"fewer than {max_tokens} tokens, which is one example of the model's length"
+        first = next(examples, None)
+        if first is None:
+            raise ArgumentError(
+                f"the {side} split has {lack} (a tenth of the text is held out, selected by a hash); give more text"
+            )
+        return write_tokens(request, tokenizer, itertools.chain([first], examples), side)
+
     problems = request.create_problem_log()
-    train = _write_examples(request, tokenizer, "train", max_tokens, joint, problems)
-    held_out = _write_examples(request, tokenizer, "held-out", max_tokens, joint, request.create_problem_log())
-    if problems.count:
-        request.report(str(problems))
+    train = write_examples("train", problems)
+    held_out = write_examples("held-out", request.create_problem_log())
+    request.show_problems(problems)
     facts = {"skipped": problems.count} if request.skip_bad else {}
-    write_atomically(request.folder / FACTS_FILE, json.dumps(facts) + "\n")
+    save_facts(request, facts)
     return Paragraphs(train, held_out, facts)
-
-
-def _write_examples(
-    request: TrainingRequest,
-    tokenizer: Tokenizer,
-    side: Split,
-    max_tokens: int,
-    joint: list[int] | None,
-    problems: ProblemLog,
-) -> token_shards.TokenShards:
-    paragraphs = _read_paragraphs(request, side, problems)
-    if joint is None:
-        examples = _encode_paragraphs(paragraphs, tokenizer, max_tokens)
-    else:
-        examples = _join_paragraphs(paragraphs, tokenizer, max_tokens, joint)
-    first = next(examples, None)
-    if first is None and joint is not None:
-        raise ArgumentError(
-            f"the {side} split has fewer than {max_tokens} tokens, which is one example (a tenth of the paragraphs is "
-            "held out, selected by a hash); give more text, or a smaller length"
-        )
-    if first is None:
-        raise ArgumentError(
-            f"the {side} split has no paragraph of at least {MIN_TOKENS} tokens (a tenth of them is held out, "
-            "selected by a hash); give more text"
-        )
-    return token_shards.write_shards(
-        itertools.chain([first], examples), request.folder / "tokens" / side, tokenizer.vocabulary,
-        unknown=tokenizer.unknown, fingerprint=token_shards.fingerprint_tokenizer(tokenizer), report=request.report,
-    )  # fmt: skip
 
 
 def _encode_paragraphs(paragraphs: Iterable[str], tokenizer: Tokenizer, max_tokens: int) -> Iterator[list[int]]:
@@ -143,15 +126,16 @@ def _join_paragraphs(
             tokens = tokens[count:]
 
 
-def _read_paragraphs(request: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[str]:
-    name = select_dataset(request, "gutenberg", text_corpora.TEXTS)
+def _read_paragraphs(
+    request: TrainingRequest, options: MaskedOptions, side: Split, problems: ProblemLog
+) -> Iterator[str]:
+    name = request.select_dataset("gutenberg", text_corpora.TEXTS)
     if name is not None:
-        passages = text_corpora.TEXTS[name](side, request.download_report)
+        passages = text_corpora.TEXTS[name](side, request.show_download)
         yield from split_paragraphs(TextPiece(passage, True) for passage in passages)
         return
-    options = request.take_options(ParagraphOptions)
     file_format = request.create_file_format(options.header)
-    for paragraph in split_paragraphs(read_pieces(require_files(request), problems, options.text, file_format)):
+    for paragraph in split_paragraphs(read_pieces(request.require_files(), problems, options.text, file_format)):
         if assign_split(paragraph) == side:
             yield paragraph
 

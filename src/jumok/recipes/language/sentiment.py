@@ -8,8 +8,7 @@ With ``--from minilm`` the encoder is a pretrained one; with ``--data`` the clas
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,12 @@ from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
-from jumok.fields import choice, integer, optional
-from jumok.models import Model
-from jumok.models.bert import BERTConfig
+from jumok.models import Config, Model
+from jumok.models.bert import BERT, BERTConfig
 from jumok.models.classifier import Classifier, ClassifierConfig
-from jumok.models.long import LongConfig
-from jumok.recipes.recipe import Defaults, recipe
+from jumok.models.long import Long, LongConfig
+from jumok.recipes.recipe import Defaults, Recipe, copy_parameters, create_model
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.batched_decoding import batch_by_length
 from jumok.recipes.shared.class_scores import (
     compare_with_baseline,
     compute_accuracy,
@@ -39,20 +36,27 @@ from jumok.recipes.shared.class_scores import (
     set_class_count,
 )
 from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer
+from jumok.recipes.shared.seq2seq import batch_by_length
 from jumok.recipes.shared.splits import fingerprint
-from jumok.recipes.shared.start_model import copy_parameters
-from jumok.training import Batch, Settings, Task, select_part
+from jumok.training import Batch, Loss, Settings, Task, select_part
 
-from .sentiment_texts import LabelledTextOptions, encode_truncated, learn_words, read_split_texts, summarize_texts
-from .tfidf_baseline import LabelledTexts, predict_baseline, require_scikit_learn
+from .sentiment_texts import (
+    LabelledTexts,
+    SentimentOptions,
+    encode_truncated,
+    learn_words,
+    predict_baseline,
+    read_split_texts,
+    require_scikit_learn,
+    summarize_texts,
+)
 
-MAX_TOKENS = 64  # of a text in training; default of the field "longest"
 REPORTED_SAMPLES = 12
 EVALUATION_BATCH = 128
 SPECIAL_TOKENS = {"pad": "<pad>", "mask": "<mask>", "unknown": "<unk>"}
 
 # bench/results lists how much each of these contributes
-SETTINGS_FROM_SCRATCH: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "steps": 3000, "batch": 64, "learning_rate": 1e-3, "final_rate": 0.0, "warmup": 100, "beta2": 0.99, "decay": 0.1,
     "average": 0.999, "evaluate_every": 200, "save_every": 400, "patience": 6,
 }  # fmt: skip
@@ -60,45 +64,38 @@ SETTINGS_FINE_TUNING: dict[str, Any] = {
     "steps": 700, "batch": 32, "learning_rate": 1e-4, "final_rate": 0.0, "warmup": 70, "beta2": 0.99, "decay": 0.01,
     "evaluate_every": 100, "save_every": 200,
 }  # fmt: skip
-Loss = Callable[[nn.Module, Batch], Tensor]
 
 ENCODER = BERTConfig(length=128, width=128, layers=2, heads=4, hidden=256, segments=0, dropout=0.3)
 
 
-@dataclass(frozen=True)
-class SentimentOptions(LabelledTextOptions):
-    """Fields of the sentiment recipe."""
-
-    without_start = ("tokens", "vocabulary")
-
-    tokens: str = choice("words", ("words", "pieces"), "kind of tokens: words, or pieces of words")
-    vocabulary: int | None = optional(
-        integer(16_000, "largest size of the vocabulary; None = 16000 words, or 8000 pieces", 260)
-    )
-    longest: int = integer(MAX_TOKENS, "longest training text in tokens; the rest of a text is cut off", 2)
-    hidden_words: int | None = optional(
-        integer(10, "percent of the words to mask at each step; None = 10, with --from 0", 0, 90)
-    )
-    smooth: int = integer(10, "label smoothing in percent", 0, 90)
-
-
-def get_sentiment_defaults(request: TrainingRequest) -> Defaults:
+def get_sentiment_defaults(request: TrainingRequest, options: SentimentOptions, loaded: Loaded | None) -> Defaults:
     """Return the default configs (encoder and classifier) and settings."""
-    if request.start is not None:
-        return Defaults(SETTINGS_FINE_TUNING)
     classifier = ClassifierConfig(encoder=ENCODER, pool="mean", dropout=ENCODER.dropout)
-    return Defaults(SETTINGS_FROM_SCRATCH, (ENCODER, classifier), from_data=("classes",))
+    start_configs: tuple[Config, ...] = ()
+    if loaded is not None:
+        start = _get_start_config(loaded)
+        start_configs = (start.encoder, start)
+    return Defaults(SETTINGS, (ENCODER, classifier), ("classes",), SETTINGS_FINE_TUNING, start_configs)
 
 
-@recipe(get_sentiment_defaults, SentimentOptions)
-def sentiment(request: TrainingRequest) -> Task:
+def create_sentiment_task(
+    request: TrainingRequest, options: SentimentOptions, settings: Settings, loaded: Loaded | None
+) -> Task:
     """Train a classifier on short English texts with three classes, or on the user's own labelled texts."""
     require_scikit_learn()
-    texts = read_split_texts(request)
+    texts = read_split_texts(request, options)
     names = list_class_names([label for part in texts for _, label in part], request.data or "the sentiment set")
-    options = request.take_options(SentimentOptions)
-    settings = request.take_settings(**get_sentiment_defaults(request).settings)
-    model, tokenizer = _create_or_continue_model(request, texts.train, names, settings)
+    if loaded is None:
+        tokenizer = _load_or_learn_tokenizer(request, options, texts.train)
+        encoder = request.change(ENCODER.replace(vocabulary=tokenizer.vocabulary))
+        config = request.change(ClassifierConfig(encoder=encoder, pool="mean", dropout=encoder.dropout))
+    else:
+        tokenizer = loaded.require_tokenizer()
+        start = _get_start_config(loaded)
+        config = request.change(start.replace(encoder=request.change(start.encoder).to_json()))
+    model = create_model(Classifier, set_class_count(request, config, names), settings.seed)
+    if loaded is not None:
+        _copy_loaded_parameters(model, loaded, names)
     max_tokens = min(options.longest, model.config.encoder.length)
     default_percent = 10 if request.start is None else 0
     masked_share = (default_percent if options.hidden_words is None else options.hidden_words) / 100
@@ -126,8 +123,8 @@ def sentiment(request: TrainingRequest) -> Task:
         table = count_confusions(validation_labels, predictions, len(names))
         return {"macro_f1": compute_macro_f1(table), "accuracy": compute_accuracy(table)}
 
-    def report(model: Model, folder: Path) -> dict[str, Any]:
-        request.report("training the baseline, TF-IDF and logistic regression, on the same texts")
+    def build_report(model: Model, folder: Path) -> dict[str, Any]:
+        request.show_message("training the baseline, TF-IDF and logistic regression, on the same texts")
         baseline = torch.tensor([names.index(label) for label in predict_baseline(*texts)])
         probabilities = compute_logits(model, held_out_rows).softmax(-1)
         unknown = [token == tokenizer.unknown for row in held_out_rows for token in row]
@@ -145,22 +142,8 @@ def sentiment(request: TrainingRequest) -> Task:
     }
     return Task(
         model, settings, batches, loss, evaluate, "macro_f1", "higher", tokenizer=tokenizer, labels=names,
-        data=data, report=report, summary=summarize_texts(texts), examples=len(train_rows),
+        data=data, build_report=build_report, summary=summarize_texts(texts), examples=len(train_rows),
     )  # fmt: skip
-
-
-def _create_or_continue_model(
-    request: TrainingRequest, train: LabelledTexts, names: tuple[str, ...], settings: Settings
-) -> tuple[Classifier, Tokenizer]:
-    loaded = request.load_start()
-    if loaded is None:
-        tokenizer = _load_or_learn_tokenizer(request, train)
-        config = set_class_count(request, _create_config(request, tokenizer), names)
-        return request.create_model(Classifier, config, settings), tokenizer
-    config = set_class_count(request, _adapt_config(request, loaded), names)
-    model = request.create_model(Classifier, config, settings)
-    _copy_loaded_parameters(model, loaded, names)
-    return model, loaded.require_tokenizer()
 
 
 def create_weighted_loss(class_weights: Float[Tensor, " classes"], smoothing: float) -> Loss:
@@ -174,9 +157,8 @@ def create_weighted_loss(class_weights: Float[Tensor, " classes"], smoothing: fl
     return loss
 
 
-def _load_or_learn_tokenizer(request: TrainingRequest, train: LabelledTexts) -> Tokenizer:
+def _load_or_learn_tokenizer(request: TrainingRequest, options: SentimentOptions, train: LabelledTexts) -> Tokenizer:
     """Load the run's tokenizer, or learn words or pieces of words from the training texts."""
-    options = request.take_options(SentimentOptions)
     vocabulary = options.vocabulary or (16_000 if options.tokens == "words" else 8_000)
 
     def learn() -> Tokenizer:
@@ -188,23 +170,13 @@ def _load_or_learn_tokenizer(request: TrainingRequest, train: LabelledTexts) -> 
     return load_or_create_tokenizer(request, learn)
 
 
-def _create_config(request: TrainingRequest, tokenizer: Tokenizer) -> ClassifierConfig:
-    encoder = request.take_config(ENCODER.replace(vocabulary=tokenizer.vocabulary))
-    return request.take_config(ClassifierConfig(encoder=encoder, pool="mean", dropout=encoder.dropout))
-
-
-def _adapt_config(request: TrainingRequest, loaded: Loaded) -> ClassifierConfig:
+def _get_start_config(loaded: Loaded) -> ClassifierConfig:
     """Return the config of the loaded classifier, or of a new classifier on the loaded encoder."""
     config = loaded.config
-    if loaded.tokenizer is None or not isinstance(config, ClassifierConfig | BERTConfig | LongConfig):
-        raise ArgumentError(
-            "the sentiment recipe can start only from an encoder or a classifier with a tokenizer; "
-            f"{request.start} is not one"
-        )
-    if not isinstance(config, ClassifierConfig):
-        config = ClassifierConfig(encoder=config.replace(head="none", dropout=0.1), dropout=0.1)
-    encoder = request.take_config(config.encoder)
-    return request.take_config(config.replace(encoder=encoder.to_json()))
+    if isinstance(config, ClassifierConfig):
+        return config
+    assert isinstance(config, BERTConfig | LongConfig)
+    return ClassifierConfig(encoder=config.replace(head="none", dropout=0.1), dropout=0.1)
 
 
 def _copy_loaded_parameters(model: Classifier, loaded: Loaded, names: tuple[str, ...]) -> None:
@@ -255,7 +227,10 @@ def _list_samples(
             "share": round(float(row.max()), 3),
             "baseline": names[int(baseline_class)],
         }
-        for (text, label), row, baseline_class in list(zip(texts, probabilities, baseline, strict=True))[
-            :REPORTED_SAMPLES
-        ]
+        for (text, label), row, baseline_class in islice(
+            zip(texts, probabilities, baseline, strict=True), REPORTED_SAMPLES
+        )
     ]
+
+
+sentiment = Recipe(create_sentiment_task, get_sentiment_defaults, (BERT, Long, Classifier), SentimentOptions)

@@ -1,10 +1,12 @@
-"""Read labelled texts for the recipe ``sentiment``, split them, and turn them into tokens."""
+"""Labelled texts for the recipe ``sentiment``: read and split them, turn them into tokens, and classify them by the
+baseline, TF-IDF features and logistic regression."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
@@ -14,58 +16,64 @@ from jumok.data.datasets import text_corpora
 from jumok.data.readers.text_examples import read_labelled_texts
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
+from jumok.fields import choice, integer, optional
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.splits import split_by_key
 from jumok.training import DataSummary
 
-from .tfidf_baseline import LabelledTexts
+LabelledTexts = list[tuple[str, str]]  # a text and its label
 
 HELD_OUT = 0.1  # of the user's own texts; the catalogue's texts have a fixed held-out split
+VALIDATION = 0.1  # of the examples that are not held out
 MAX_CLASSES_SHOWN = 20
 MIN_TEXTS_TO_JUDGE = 10
-VALIDATION = 0.1  # of the examples that are not held out
+REGULARIZATION = (1.0, 3.0, 10.0)  # scikit-learn's C: larger = weaker regularization
+CLASS_WEIGHTS = (None, "balanced")
 
 
 @dataclass(frozen=True)
-class LabelledTextOptions(Options):
-    """Fields of a recipe that reads labelled texts."""
+class SentimentOptions(Options):
+    """Fields of the sentiment recipe."""
 
-    with_data: ClassVar[tuple[str, ...]] = ("text", "label", "header")
+    with_data = ("text", "label", "header")
+    without_start = ("tokens", "vocabulary")
 
     text: str | None = column_field("column of your table that has the texts")
     label: str | None = column_field("column of your table that has the labels")
     header: str = header_field()
+    tokens: str = choice("words", ("words", "pieces"), "kind of tokens: words, or pieces of words")
+    vocabulary: int | None = optional(
+        integer(16_000, "largest size of the vocabulary; None = 16000 words, or 8000 pieces", 260)
+    )
+    longest: int = integer(64, "longest training text in tokens; the rest of a text is cut off", 2)
+    hidden_words: int | None = optional(
+        integer(10, "percent of the words to mask at each step; None = 10, with --from 0", 0, 90)
+    )
+    smooth: int = integer(10, "label smoothing in percent", 0, 90)
 
 
 class SplitTexts(NamedTuple):
-    """Labelled texts in three parts.
-
-    Attributes:
-        validation: The texts that choose the best checkpoint.
-    """
+    """Labelled texts in three parts; the validation texts choose the best checkpoint."""
 
     train: LabelledTexts
     validation: LabelledTexts
     held_out: LabelledTexts
 
 
-def read_split_texts(request: TrainingRequest) -> SplitTexts:
+def read_split_texts(request: TrainingRequest, options: SentimentOptions) -> SplitTexts:
     """Read the labelled texts and split them into three parts."""
-    name = select_dataset(request, "sentiment", text_corpora.LABELLED_TEXTS)
+    name = request.select_dataset("sentiment", text_corpora.LABELLED_TEXTS)
     if name is not None:
         read = text_corpora.LABELLED_TEXTS[name]
-        texts = list(read("train", request.download_report))
+        texts = list(read("train", request.show_download))
         train, validation, _ = split_by_key([text for text, _ in texts], 0.0, VALIDATION / 2)
-        held_out = list(read("held-out", request.download_report))
+        held_out = list(read("held-out", request.show_download))
     else:
         problems = request.create_problem_log()
-        options = request.take_options(LabelledTextOptions)
         file_format = request.create_file_format(options.header)
-        texts = list(read_labelled_texts(require_files(request), problems, options.text, options.label, file_format))
-        if problems.count:
-            request.report(str(problems))
+        texts = list(read_labelled_texts(request.require_files(), problems, options.text, options.label, file_format))
+        request.show_problems(problems)
         _refuse_labels_that_do_not_repeat(texts)
         keys = [normalize_text(text) for text, _ in texts]
         train, validation, held_out_indices = split_by_key(keys, HELD_OUT, VALIDATION)
@@ -124,3 +132,54 @@ def encode_truncated(text: str, tokenizer: Tokenizer, max_tokens: int) -> list[i
     if len(tokens) <= max_tokens:
         return tokens
     return [*tokens[: max_tokens - 1], tokens[-1]]  # keep the last token: it may be a special token
+
+
+def require_scikit_learn() -> None:
+    """Raise an ArgumentError if scikit-learn is not installed. The recipe calls this before it trains."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise ArgumentError(
+            "the sentiment recipe compares its model with scikit-learn's logistic regression: "
+            'pip install "jumok[train]"'
+        )
+
+
+def predict_baseline(train: LabelledTexts, validation: LabelledTexts, held_out: LabelledTexts) -> list[str]:
+    """Train the baseline and return its labels for the held-out texts.
+
+    The settings with the best macro-F1 on the validation texts are chosen; the final model is then trained on the
+    training and the validation texts.
+    """
+    from sklearn.metrics import f1_score
+
+    baseline = _Baseline(train)
+    labels = [label for _, label in validation]
+    best_score = -1.0
+    best_settings: tuple[float, str | None] = (1.0, None)
+    for class_weight in CLASS_WEIGHTS:
+        for strength in REGULARIZATION:
+            predictions = baseline.predict(validation, strength, class_weight)
+            score = float(f1_score(labels, predictions, average="macro"))
+            if score > best_score:
+                best_score, best_settings = score, (strength, class_weight)
+    return _Baseline(train + validation).predict(held_out, *best_settings)
+
+
+class _Baseline:
+    """TF-IDF features of words, punctuation marks and bigrams; with more than 1,000 texts, only repeated ones."""
+
+    def __init__(self, texts: LabelledTexts) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        self.vectorizer = TfidfVectorizer(
+            ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]", min_df=2 if len(texts) > 1000 else 1
+        )
+        self.features = self.vectorizer.fit_transform([text for text, _ in texts])
+        self.labels = [label for _, label in texts]
+
+    def predict(self, texts: LabelledTexts, strength: float, class_weight: str | None) -> list[str]:
+        """Fit the logistic regression and return its labels for other texts."""
+        from sklearn.linear_model import LogisticRegression
+
+        model = LogisticRegression(C=strength, class_weight=class_weight, max_iter=2000)
+        model.fit(self.features, self.labels)
+        return [str(label) for label in model.predict(self.vectorizer.transform([text for text, _ in texts]))]

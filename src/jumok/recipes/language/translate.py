@@ -7,28 +7,25 @@ checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from jumok.checkpoint import Loaded
-from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
+from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs
 from jumok.data.token_shards import fingerprint_tokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import ArgumentError
-from jumok.fields import choice, integer
-from jumok.models import Model
+from jumok.models import Config, Model
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.t5 import T5
 from jumok.models.transformer import Transformer, TransformerConfig
-from jumok.recipes.recipe import Defaults, recipe
+from jumok.recipes.recipe import Defaults, Recipe, create_model
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.batched_decoding import generate_by_length
 from jumok.recipes.shared.run_tokenizer import save_tokenizer
+from jumok.recipes.shared.seq2seq import create_seq2seq_batch, generate_by_length, pad_sources
+from jumok.recipes.shared.stored_data import FACTS_FILE
 from jumok.recipes.shared.text_scores import (
     choose_bleu_tokenization,
     compute_exact_match,
@@ -37,22 +34,19 @@ from jumok.recipes.shared.text_scores import (
     require_sacrebleu,
     score_translations,
 )
-from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part
+from jumok.training import IGNORE_INDEX, Batch, Loss, Settings, Task, compute_mean_loss, select_part
 
-from .pair_direction import TextPair
 from .parallel_text import (
-    FACTS_FILE,
-    PairOptions,
     ParallelText,
+    TextPair,
     TokenPair,
+    TranslateOptions,
     load_or_learn_tokenizer,
     prepare_pairs,
 )
 
 Translator = Transformer | RNNSeq2Seq | T5
-Loss = Callable[[nn.Module, Batch], Tensor]
 
-FAMILIES = (Transformer, RNNSeq2Seq, T5)
 VALIDATION_PAIRS = 300  # held-out pairs that choose the best checkpoint; the report uses the other ones
 REPORTED_SAMPLES = 12
 BEAMS = 4
@@ -60,10 +54,13 @@ EVALUATION_BATCH = 64
 
 # Sines before cosines and a bias on the logits: the same as Hugging Face's Pegasus (Marian with order=post), which can
 # load the model. Pre-norm learns faster. Both models have about the same number of parameters.
-TRANSFORMER_CONFIG = TransformerConfig(
-    length=256, width=256, layers=3, heads=4, hidden=1024, order="pre", layout="halves", output_bias=True, dropout=0.1
-)
-LSTM_CONFIG = RNNSeq2SeqConfig(embedding_width=320, width=320, tied=True, dropout=0.2)
+CONFIGS: dict[str, Config] = {
+    "transformer": TransformerConfig(
+        length=256, width=256, layers=3, heads=4, hidden=1024, order="pre", layout="halves", output_bias=True,
+        dropout=0.1,
+    ),
+    "lstm": RNNSeq2SeqConfig(embedding_width=320, width=320, tied=True, dropout=0.2),
+}  # fmt: skip
 # about half an hour on two cores for either model; bench/results lists the settings that were compared
 SETTINGS: dict[str, dict[str, Any]] = {
     "transformer": {
@@ -78,70 +75,56 @@ SETTINGS: dict[str, dict[str, Any]] = {
 COMMON_SETTINGS = {"beta2": 0.98, "decay": 0.01, "clip": 1.0, "evaluate_every": 500, "save_every": 500}
 
 
-@dataclass(frozen=True)
-class TranslateOptions(PairOptions):
-    """Fields of the translate recipe."""
-
-    without_start: ClassVar[tuple[str, ...]] = (*PairOptions.without_start, "model")
-
-    model: str = choice("transformer", ("transformer", "lstm"), "architecture")
-    smoothing: int = integer(10, "label smoothing in percent (Szegedy et al. 2016)", 0, 90)
-
-
-def get_translate_defaults(request: TrainingRequest) -> Defaults:
+def get_translate_defaults(request: TrainingRequest, options: TranslateOptions, loaded: Loaded | None) -> Defaults:
     """Return the default config and settings of the chosen architecture."""
-    if request.start is not None:
-        return Defaults({**SETTINGS["loaded"], **COMMON_SETTINGS})
-    kind = request.take_options(TranslateOptions).model
-    config = LSTM_CONFIG if kind == "lstm" else TRANSFORMER_CONFIG
-    return Defaults({**SETTINGS[kind], **COMMON_SETTINGS}, (config,), from_data=("start", "end", "pad"))
+    return Defaults(
+        SETTINGS[options.model] | COMMON_SETTINGS,
+        (CONFIGS[options.model],),
+        from_data=("start", "end", "pad"),
+        start_settings=SETTINGS["loaded"] | COMMON_SETTINGS,
+    )
 
 
-@recipe(get_translate_defaults, TranslateOptions, stored=FACTS_FILE)
-def translate(request: TrainingRequest) -> Task:
+def create_translate_task(
+    request: TrainingRequest, options: TranslateOptions, settings: Settings, loaded: Loaded | None
+) -> Task:
     """Train a model to translate: English and Korean texts of user interfaces, or the user's own pairs."""
     require_sacrebleu()
-    options = request.take_options(TranslateOptions)
-    settings = request.take_settings(**get_translate_defaults(request).settings)
-    loaded = request.load_start()
+    model: Model
     if loaded is None:
-        tokenizer = load_or_learn_tokenizer(request)
-        model = _create_model(request, options.model, tokenizer, settings)
+        tokenizer = load_or_learn_tokenizer(request, options)
+        config = request.change(CONFIGS[options.model]).replace(
+            vocabulary=tokenizer.vocabulary, start=tokenizer.begin, end=tokenizer.end, pad=tokenizer.pad
+        )
+        model = create_model(RNNSeq2Seq if options.model == "lstm" else Transformer, config, settings.seed)
     else:
-        model, tokenizer = _continue_model(request, loaded)
-    config = model.config
-    parallel_text = prepare_pairs(request, tokenizer, config.end, model.context_length)
+        model, tokenizer = loaded.model, loaded.require_tokenizer()
+        save_tokenizer(request, tokenizer)
+    assert isinstance(model, Translator)
+    start, end, pad = model.config.start, model.config.end, model.config.pad
+    parallel_text = prepare_pairs(request, options, tokenizer, end, model.context_length)
     order = LengthGroups(ShuffledEpochs(parallel_text.count, settings.seed), parallel_text.measure_length)
     validation, reported = _split_into_validation_and_reported(parallel_text.held_out)
     tokenization = choose_bleu_tokenization(target for _, target in parallel_text.held_out)
 
     def create_batch(pairs: list[TokenPair]) -> Batch:
-        source, token_mask = pad_sequences([source for source, _ in pairs], config.pad)
-        target, _ = pad_sequences([[config.start, *target[:-1]] for _, target in pairs], config.pad)
-        targets, _ = pad_sequences([target for _, target in pairs], IGNORE_INDEX)
-        inputs = {"source": source, "target": target}
-        if not bool(token_mask.all()):  # attention without a mask is faster
-            inputs["source_token_mask"] = token_mask
-        return Batch(inputs, targets, int((targets != IGNORE_INDEX).sum()))
+        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+        return create_seq2seq_batch(pad_sources(sources, pad), targets, start, pad)
 
     def batches(step: int, part: int, parts: int) -> Batch:
         numbers = select_part(order.select_indices(step, settings.batch), part, parts)
         return create_batch([parallel_text.read_pair(number) for number in numbers])
 
     def evaluate(model: Model) -> dict[str, float]:
-        compute_loss = create_smoothed_loss(0.0)
-        loss, count = 0.0, 0
         pairs = [parallel_text.encode(source, target) for source, target in validation]
         pairs.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
-        for first in range(0, len(pairs), EVALUATION_BATCH):
-            batch = create_batch(pairs[first : first + EVALUATION_BATCH])
-            loss += float(compute_loss(model, batch.to(model.device)))
-            count += batch.count
+        starts = range(0, len(pairs), EVALUATION_BATCH)
+        loss = compute_mean_loss(model, (create_batch(pairs[first : first + EVALUATION_BATCH]) for first in starts))
         translations = translate_texts(model, tokenizer, [source for source, _ in validation])
         references = [target for _, target in validation]
-        return {"loss": loss / count, **score_translations(translations, references, tokenization)}
+        return {"loss": loss, **score_translations(translations, references, tokenization)}
 
-    def report(model: Model, folder: Path) -> dict[str, Any]:
+    def build_report(model: Model, folder: Path) -> dict[str, Any]:
         return _build_report(model, parallel_text, reported, tokenization)
 
     data = {
@@ -150,7 +133,7 @@ def translate(request: TrainingRequest) -> Task:
     }  # fmt: skip
     return Task(
         model, settings, batches, create_smoothed_loss(options.smoothing / 100), evaluate, "chrf", "higher",
-        tokenizer=tokenizer, data=data, report=report, summary=parallel_text.summarize(),
+        tokenizer=tokenizer, data=data, build_report=build_report, summary=parallel_text.summarize(),
         examples=parallel_text.count,
     )  # fmt: skip
 
@@ -209,24 +192,6 @@ def _score_directions(
     return {"directions": rows}
 
 
-def _create_model(request: TrainingRequest, kind: str, tokenizer: Tokenizer, settings: Settings) -> Translator:
-    tokens = {"vocabulary": tokenizer.vocabulary, "start": tokenizer.begin, "end": tokenizer.end, "pad": tokenizer.pad}
-    if kind == "lstm":
-        return request.create_model(RNNSeq2Seq, request.take_config(LSTM_CONFIG).replace(**tokens), settings)
-    return request.create_model(Transformer, request.take_config(TRANSFORMER_CONFIG).replace(**tokens), settings)
-
-
-def _continue_model(request: TrainingRequest, loaded: Loaded) -> tuple[Translator, Tokenizer]:
-    if not isinstance(loaded.model, FAMILIES) or loaded.tokenizer is None:
-        names = ", ".join(family.family for family in FAMILIES)
-        raise ArgumentError(
-            f"the translate recipe can start only from a model of the families {names} with a tokenizer; "
-            f"{request.start} is a {loaded.family}" + (" without a tokenizer" if loaded.tokenizer is None else "")
-        )
-    save_tokenizer(request, loaded.tokenizer)
-    return loaded.model, loaded.tokenizer
-
-
 def create_smoothed_loss(share: float) -> Loss:
     """Return a function that computes the cross-entropy with label smoothing, summed over the targets."""
 
@@ -258,3 +223,8 @@ def translate_texts(
     prompts = [tokenizer.encode(source)[:context_length] for source in sources]
     answers = generate_by_length(model, prompts, limit=limit_tokens, ends=ends, beams=beams, size=EVALUATION_BATCH)
     return [tokenizer.decode(answer, special=False).strip() for answer in answers]
+
+
+translate = Recipe(
+    create_translate_task, get_translate_defaults, (Transformer, RNNSeq2Seq, T5), TranslateOptions, stored=FACTS_FILE
+)

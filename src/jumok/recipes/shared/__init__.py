@@ -1,1 +1,1 @@
-"""Code that several recipes use: data splits, tokenizers, batched decoding and scores."""
+"""Code that several recipes use: data splits, stored data, tokenizers, seq2seq batches, decoding and scores."""

@@ -44,11 +44,7 @@ def compute_macro_f1(table: ConfusionTable) -> float:
 
 
 def format_confusions(table: ConfusionTable, names: Sequence[str]) -> list[TableRow]:
-    """Return a confusion table as rows of a report; with many classes only the most frequent mistakes.
-
-    Args:
-        table: Counts [label, prediction].
-    """
+    """Return a confusion table as rows of a report; with many classes only the most frequent mistakes."""
     if len(names) <= MAX_TABLE_CLASSES:
         columns = [f"called {name}" for name in names]
         return [
@@ -119,11 +115,7 @@ def _describe_difference(difference: float) -> str:
 def bootstrap_difference_interval(
     predictions: Classes, baseline_predictions: Classes, labels: Classes, classes: int, samples: int = 1000
 ) -> tuple[float, float]:
-    """Return the 95% bootstrap interval of the difference in macro-F1 (Efron 1979).
-
-    Args:
-        samples: How often the examples are resampled with replacement.
-    """
+    """Return the 95% bootstrap interval of the difference in macro-F1 (Efron 1979)."""
     generator = torch.Generator().manual_seed(0)
     differences = []
     for _ in range(samples):

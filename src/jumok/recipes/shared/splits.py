@@ -10,8 +10,13 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import torch
+from torch import Tensor
+
 from jumok.data.batches.split import hash_to_fraction
 from jumok.errors import ArgumentError
+
+PARTS = ("training", "validation", "held-out")  # their names in files and messages
 
 
 class SplitIndices(NamedTuple):
@@ -26,10 +31,8 @@ def split_by_key(keys: Sequence[str], held_out_share: float, validation_share: f
     """Return the indices of the training, validation and held-out examples.
 
     The split of an example depends on its key alone, so examples with equal keys are in the same split. If a
-    share is so small that its split would be empty, the key with the smallest hash is assigned to it.
-
-    Args:
-        validation_share: The share of the remaining keys that is used for validation, from 0 to 1.
+    share is so small that its split would be empty, the key with the smallest hash is assigned to it. The validation
+    share is a share of the keys that are not held out.
 
     >>> split_by_key(["a", "b", "b", "c", "d"], 0.2, 0.2)
     SplitIndices(train=[0], validation=[1, 2], held_out=[3, 4])
@@ -57,6 +60,17 @@ def _select_share(keys: set[str], share: float, prefix: str) -> set[str]:
         return set()
     fractions = {key: hash_to_fraction(prefix + key) for key in keys}
     return {key for key in keys if fractions[key] < share} or {min(keys, key=lambda key: fractions[key])}
+
+
+def hash_tensors(tensors: Iterable[Tensor]) -> list[str]:
+    """Return the SHA-256 of each image or clip, a key for ``split_by_key`` whatever its file is called."""
+    return [hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest() for tensor in tensors]
+
+
+def create_generator(name: str) -> torch.Generator:
+    """Return a random generator whose numbers are a pure function of a name."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 def fingerprint(texts: Iterable[str]) -> str:

@@ -15,16 +15,25 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.models.speech import FRAMES_PER_POSITION, Speech, SpeechConfig
-from jumok.recipes.recipe import Defaults, recipe
+from jumok.recipes.recipe import Defaults, Recipe, create_model
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
-from jumok.training import Batch, DataSummary, Task, compute_token_loss, select_part
+from jumok.recipes.shared.splits import PARTS
+from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
 
-from .clip_preparation import PARTS, ListenOptions, load_or_prepare_clips
-from .clip_texts import SPECIAL_TOKENS, ClipTexts, build_speech_tokens
-from .listen_report import build_report, evaluate_clips
-from .spoken_words import LANGUAGES
-from .stored_clips import CLIPS_FILE, StoredClips, mask_features, sample_masks
+from .clips import (
+    CLIPS_FILE,
+    SPECIAL_TOKENS,
+    ClipTexts,
+    ListenOptions,
+    StoredClips,
+    build_speech_tokens,
+    load_or_prepare_clips,
+    mask_features,
+    sample_masks,
+)
+from .listen_report import build_listen_report, evaluate_clips
+from .synthetic_clips import SPOKEN_LANGUAGES
 
 CONFIG = SpeechConfig(
     mel_bins=40, source_length=100, target_length=16, vocabulary=1000, width=96, layers=2, decoder_layers=2, heads=4,
@@ -36,33 +45,32 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def get_listen_defaults(request: TrainingRequest) -> Defaults:
+def get_listen_defaults(request: TrainingRequest, options: ListenOptions, loaded: Loaded | None) -> Defaults:
     """Return the default config and settings."""
-    if request.start is not None:
-        return Defaults(SETTINGS)
-    return Defaults(SETTINGS, (CONFIG,), from_data=("pad", "start", "end"))
+    start_configs = () if loaded is None else (loaded.config,)
+    return Defaults(SETTINGS, (CONFIG,), from_data=("pad", "start", "end"), start_configs=start_configs)
 
 
-@recipe(get_listen_defaults, ListenOptions, stored=CLIPS_FILE)
-def listen(request: TrainingRequest) -> Task:
+def create_listen_task(
+    request: TrainingRequest, options: ListenOptions, settings: Settings, loaded: Loaded | None
+) -> Task:
     """Train a speech model on synthesised words, or on the user's own recordings with transcripts."""
-    loaded = request.load_start()
-    config = request.take_config(CONFIG if loaded is None else _require_speech_config(loaded, request.start))
-    settings = request.take_settings(**SETTINGS)
-    options = request.take_options(ListenOptions)
+    start = CONFIG if loaded is None else loaded.config
+    assert isinstance(start, SpeechConfig)
+    config = request.change(start)
     if loaded is not None and loaded.speech_tokens is not None and request.has_own_files:
         codes = ", ".join(loaded.speech_tokens.languages)
         if codes and options.language is None:
             raise ArgumentError(f"{request.start} knows several languages; set language to that of your clips: {codes}")
 
-    clips = load_or_prepare_clips(request, config, settings.seed)
+    clips = load_or_prepare_clips(request, options, config, settings.seed)
     if loaded is None:
-        texts = _create_texts(request, clips)
+        texts = _create_texts(request, options, clips)
         config = _set_sizes(config, clips, texts)
     else:
         assert loaded.speech_tokens is not None
         texts = ClipTexts(loaded.require_tokenizer(), loaded.speech_tokens, options.language)
-    model = request.create_model(Speech, config, settings)
+    model = create_model(Speech, config, settings.seed)
     if loaded is not None:
         model.load_state_dict(loaded.model.state_dict())
     sequences = [texts.encode(label)[: config.target_length] for label in clips.labels]
@@ -81,8 +89,8 @@ def listen(request: TrainingRequest) -> Task:
     def evaluate(model: Model) -> dict[str, float]:
         return evaluate_clips(model, clips, validation, texts)
 
-    def report(model: Model, folder: Path) -> dict[str, Any]:
-        return build_report(request, model, clips, (training, held_out), texts)
+    def build_report(model: Model, folder: Path) -> dict[str, Any]:
+        return build_listen_report(request, model, clips, (training, held_out), texts)
 
     facts = {
         "clips": [len(training), len(validation), len(held_out)],
@@ -93,24 +101,14 @@ def listen(request: TrainingRequest) -> Task:
     examples = [{"transcript": clips.labels[index].text} for index in training[:3]]
     return Task(
         model, settings, batches, compute_token_loss, evaluate, tokenizer=texts.tokenizer,
-        speech_tokens=texts.speech_tokens, data=facts, report=report, summary=DataSummary(counts, examples),
+        speech_tokens=texts.speech_tokens, data=facts, build_report=build_report, summary=DataSummary(counts, examples),
         examples=len(training),
     )  # fmt: skip
 
 
-def _require_speech_config(loaded: Loaded, start: str | None) -> SpeechConfig:
-    config = loaded.config
-    if not isinstance(config, SpeechConfig) or loaded.tokenizer is None:
-        raise ArgumentError(
-            f"the listen recipe can start only from a speech model that has a tokenizer; {start} is not one"
-        )
-    return config
-
-
-def _create_texts(request: TrainingRequest, clips: StoredClips) -> ClipTexts:
+def _create_texts(request: TrainingRequest, options: ListenOptions, clips: StoredClips) -> ClipTexts:
     """Learn the tokens of a new model from the training transcripts."""
-    options = request.take_options(ListenOptions)
-    languages = (options.language,) if request.has_own_files else LANGUAGES
+    languages = (options.language,) if request.has_own_files else SPOKEN_LANGUAGES
     codes = [code for code in languages if code is not None]
     transcripts = [clips.labels[index].text for index in clips.list_part("training")]
 
@@ -131,3 +129,6 @@ def _set_sizes(config: SpeechConfig, clips: StoredClips, texts: ClipTexts) -> Sp
         end=texts.tokenizer.end, target_length=max(config.target_length, longest_text),
         source_length=max(config.source_length, positions),
     )  # fmt: skip
+
+
+listen = Recipe(create_listen_task, get_listen_defaults, (Speech,), ListenOptions, stored=CLIPS_FILE)

@@ -9,22 +9,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.data import catalogue
+from jumok.data.audio.audio_files import read_audio
+from jumok.data.audio.log_mel import HOP, compute_log_mel
+from jumok.data.datasets.speech_recordings import Recording, list_recordings
 from jumok.models import Model
 from jumok.models.speech import Speech
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.text_scores import compute_exact_match, compute_word_error_rate
-from jumok.training import compute_token_loss
+from jumok.training import compute_mean_loss
 
-from .clip_preparation import EXAMPLE_FILE
-from .clip_texts import ClipTexts
-from .real_recordings import score_real_recordings
-from .stored_clips import StoredClips
-from .synthetic_clips import REPORTED_NOISE
+from .clips import EXAMPLE_FILE, ClipTexts, StoredClips
+from .synthetic_clips import REPORTED_NOISE, WORDS, trim_silence
 
 EVALUATION_BATCH = 64
 SUMMARY_FRAMES = 24  # the length to which a clip is stretched before it is compared with others
 LOUD = 0.4  # of the range of a clip's loudness: frames above it belong to the word
 REPORTED_SAMPLES = 20
+RECORDINGS = ("korean-numbers", "asterisk-sounds")  # Korean numbers by a person; a telephone voice, with English digits
 NEAREST = (
     "nearest, for comparison: the transcript of the training clip of one word with the most similar spectrogram, "
     "after both were cut to their loud part and stretched to one length"
@@ -45,18 +47,19 @@ def transcribe_clips(model: Model, clips: StoredClips, indices: Sequence[int], t
 def evaluate_clips(model: Model, clips: StoredClips, indices: Sequence[int], texts: ClipTexts) -> dict[str, float]:
     """Return the loss per token, and the share of exact transcripts."""
     assert isinstance(model, Speech)
-    total, count = 0.0, 0
-    for part in _split(indices):
-        features = clips.build_features(part, model.config.frame_count)
-        sequences = [texts.encode(clips.labels[index])[: model.config.target_length] for index in part]
-        batch = texts.create_batch(features, sequences).to(model.device)
-        total += float(compute_token_loss(model, batch))
-        count += batch.count
+    frame_count, longest = model.config.frame_count, model.config.target_length
+    batches = (
+        texts.create_batch(
+            clips.build_features(part, frame_count), [texts.encode(clips.labels[index])[:longest] for index in part]
+        )
+        for part in _split(indices)
+    )
+    loss = compute_mean_loss(model, batches)
     transcripts = transcribe_clips(model, clips, indices, texts)
-    return {"loss": total / count, "exact": compute_exact_match(transcripts, clips.get_texts(indices))}
+    return {"loss": loss, "exact": compute_exact_match(transcripts, clips.get_texts(indices))}
 
 
-def build_report(
+def build_listen_report(
     request: TrainingRequest,
     model: Model,
     clips: StoredClips,
@@ -115,11 +118,7 @@ def _score_kinds(
 
 
 def find_nearest_texts(clips: StoredClips, training: Sequence[int], indices: Sequence[int]) -> dict[int, str]:
-    """Return for each clip the transcript of the most similar training clip.
-
-    Args:
-        training: The training clips; if there are clips of one word, only these are compared.
-    """
+    """Return for each clip the transcript of the most similar training clip, of one word if there are such clips."""
     single = [index for index in training if len(clips.labels[index].text.split()) == 1]
     candidates = single or list(training)
     summaries = torch.stack([summarise_clip(clips.get_clip(index)) for index in candidates])
@@ -143,3 +142,37 @@ def summarise_clip(spectrogram: Float[Tensor, "mel frame"]) -> Float[Tensor, " n
 def _split(indices: Sequence[int]) -> Iterator[list[int]]:
     for first in range(0, len(indices), EVALUATION_BATCH):
         yield list(indices[first : first + EVALUATION_BATCH])
+
+
+def score_real_recordings(model: Model, texts: ClipTexts) -> dict[str, Any]:
+    """Return the report's fields about recordings of one word that the model knows; {} if none is in the cache."""
+    assert isinstance(model, Speech)
+    rows: list[dict[str, Any]] = []
+    scores: dict[str, float] = {}
+    for name in RECORDINGS:
+        if catalogue.locate_entry(name) is None:
+            continue
+        recordings = [recording for recording in list_recordings(name) if _get_word(recording)]
+        spoken = [_get_word(recording) for recording in recordings]
+        features = torch.stack([_read_features(recording, model) for recording in recordings])
+        transcripts = texts.transcribe(model, features)
+        scores[name] = compute_exact_match(transcripts, spoken)
+        rows += [
+            {"entry": name, "file": recording.path.name, "spoken": word, "written": transcript}
+            for recording, word, transcript in zip(recordings, spoken, transcripts, strict=True)
+        ]
+    return {"real_recordings_exact": scores, "real_recordings": rows} if rows else {}
+
+
+def _get_word(recording: Recording) -> str:
+    """Return the word of a recording; "" if it is not one of the words of the recipe."""
+    word = recording.text.lower().strip(" .!")
+    return word if word in WORDS.get(recording.language, ()) else ""
+
+
+def _read_features(recording: Recording, model: Speech) -> Float[Tensor, "mel frame"]:
+    """Return the spectrogram of a recording in one window, without the silence at its ends."""
+    window = model.config.frame_count * HOP
+    samples = trim_silence(read_audio(recording.path))[:window]
+    padded = torch.nn.functional.pad(samples, (0, window - len(samples)))
+    return compute_log_mel(padded, model.config.mel_bins)

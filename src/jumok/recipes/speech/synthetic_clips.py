@@ -1,26 +1,28 @@
 """Synthesise the clips of the recipe ``listen``: words in many voices, speeds and pitches, with silence and noise.
 
-A clip is a pure function of its plan, and the plans are a pure function of the seed.
+A clip is a pure function of its plan, and the plans are a pure function of the seed. Voices of validation and report
+are never heard in training.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
+import tomllib
 import wave
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.data.audio.synthesis.utterance import SPEEDS, SYNTHESIS_RATE
+from jumok.data.audio import espeak, flite
+from jumok.data.audio.utterance import SPEEDS, SYNTHESIS_RATE, Utterance
 from jumok.errors import ArgumentError
 from jumok.files import replace_file
-
-from .spoken_words import LANGUAGES, WORDS, Voice, VoicesByLanguage
+from jumok.recipes.shared.splits import create_generator
 
 Samples = Float[Tensor, " sample"]
 
@@ -30,6 +32,42 @@ NOISY = 0.7  # the share of the other training clips that contain noise
 REPORTED_NOISE = 10.0  # dB: the ratio of speech to noise in the noisy clips of the report
 QUIET = 0.01  # of the peak: what is below it at both ends of an utterance is cut off
 FRAME = SYNTHESIS_RATE // 100
+
+
+class Voice(NamedTuple):
+    """A voice of a synthesiser, "espeak" or "flite"."""
+
+    synthesiser: str
+    name: str
+
+    def speak(self, text: str, speed: float, pitch: float) -> Utterance:
+        """Speak a text; speed and pitch are factors on the voice's own, where its pitch can be changed."""
+        if self.synthesiser == "espeak":
+            return espeak.speak(text, self.name, speed=speed, pitch=pitch)
+        return flite.speak(text, self.name, speed=speed, pitch=1.0 if self.name in flite.FIXED_PITCH else pitch)
+
+
+VoicesByLanguage = Mapping[str, tuple[Voice, ...]]
+_TABLES = tomllib.loads(Path(__file__).with_name("words_and_voices.toml").read_text(encoding="utf-8"))
+WORDS: dict[str, tuple[str, ...]] = {language: tuple(words) for language, words in _TABLES["words"].items()}
+SPOKEN_LANGUAGES = tuple(WORDS)
+VOICES: dict[str, VoicesByLanguage] = {
+    part: {language: tuple(Voice(*name.split(":")) for name in names) for language, names in by_language.items()}
+    for part, by_language in _TABLES["voices"].items()
+}
+
+
+def select_voices(synthesisers: str) -> dict[str, VoicesByLanguage]:
+    """Return the voices of each part and language."""
+    if synthesisers == "both":
+        return dict(VOICES)
+    return {
+        part: {
+            language: tuple(voice for voice in voices if voice.synthesiser == synthesisers)
+            for language, voices in by_language.items()
+        }
+        for part, by_language in VOICES.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -71,7 +109,7 @@ def plan_random_clips(part: str, count: int, seed: int, voices: Mapping[str, Voi
     for index in range(count):
         name = f"{part} {seed} {index}"
         draw = random.Random(name)
-        language = LANGUAGES[index % len(LANGUAGES)]
+        language = SPOKEN_LANGUAGES[index % len(SPOKEN_LANGUAGES)]
         word_count = draw.choice((1, 1, *range(2, MAX_WORDS + 1)))
         text = " ".join(draw.choice(WORDS[language]) for _ in range(word_count))
         is_silent = draw.random() < NOISE_ONLY
@@ -98,7 +136,7 @@ def plan_reported_clips(part: str, seed: int, voices: Mapping[str, VoicesByLangu
 
     Each of them is planned twice, clean and noisy, with the same speech.
     """
-    for language in LANGUAGES:
+    for language in SPOKEN_LANGUAGES:
         for voice in voices[part][language]:
             for word in WORDS[language]:
                 name = f"{part} {seed} {voice.name} {word}"
@@ -111,11 +149,7 @@ def plan_reported_clips(part: str, seed: int, voices: Mapping[str, VoicesByLangu
 
 
 def render_clip(plan: ClipPlan, seconds: float) -> Samples:
-    """Synthesise a clip at 16,000 samples per second.
-
-    Args:
-        seconds: The longest clip. If the speech is longer, it is spoken faster; the silence around it is shortened.
-    """
+    """Synthesise a clip at 16,000 samples per second. Speech that is longer than ``seconds`` is spoken faster."""
     limit = round(seconds * SYNTHESIS_RATE)
     before, after = round(plan.before * SYNTHESIS_RATE), round(plan.after * SYNTHESIS_RATE)
     speech = torch.zeros(min(limit, SYNTHESIS_RATE // 2))
@@ -156,13 +190,8 @@ def trim_silence(samples: Samples) -> Float[Tensor, " kept"]:
 
 
 def make_noise(count: int, colour: float, name: str) -> Samples:
-    """Return noise of power 1.
-
-    Args:
-        colour: The power falls with the frequency to this power: 0 = white, 1 = pink.
-    """
-    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") >> 1
-    white = torch.randn(count, generator=torch.Generator().manual_seed(seed))
+    """Return noise of power 1, whose power falls with the frequency to the power of ``colour``: 0 = white, 1 = pink."""
+    white = torch.randn(count, generator=create_generator(name))
     spectrum = torch.fft.rfft(white)
     frequencies = torch.arange(len(spectrum)).clamp(min=1).float()
     noise = torch.fft.irfft(spectrum * frequencies.pow(-colour / 2), count)

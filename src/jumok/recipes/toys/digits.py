@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import ShuffledEpochs
 from jumok.data.datasets import toy_tasks
 from jumok.data.tokenizers.tokenizer import Tokenizer
@@ -21,11 +22,11 @@ from jumok.errors import ArgumentError
 from jumok.fields import choice, integer
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.recipes.recipe import Defaults, Options, recipe
+from jumok.recipes.recipe import Defaults, Options, Recipe, create_model
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.batched_decoding import generate_by_length
+from jumok.recipes.shared.seq2seq import generate_by_length
 from jumok.recipes.shared.text_scores import compute_exact_match
-from jumok.training import IGNORE_INDEX, Batch, Settings, Task, compute_token_loss, select_part
+from jumok.training import IGNORE_INDEX, Batch, Settings, Task, compute_mean_loss, compute_token_loss, select_part
 
 VALIDATION = 10  # one in ten training questions is used to choose the best checkpoint instead
 EVALUATION_BATCH = 1_000
@@ -33,10 +34,12 @@ REPORTED_MISTAKES = 20
 REPORTED_SAMPLES = 5
 Question = tuple[str, str]  # question and answer: "85+50=" and "531"
 
-
 # dropout: without it one or two held-out answers stay wrong, because there are few training questions
 SORT_CONFIG = GPTConfig(width=48, layers=3, heads=3, hidden=192, dropout=0.1)  # the size of minGPT's gpt-nano
 ADD_CONFIG = GPTConfig(width=128, layers=2, heads=4, hidden=512)  # the size of minGPT's adder
+COMMON_SETTINGS = {"learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.95, "decay": 0.1}
+SORT_SETTINGS = {**COMMON_SETTINGS, "steps": 2000, "batch": 64, "evaluate_every": 500, "save_every": 500}
+ADD_SETTINGS = {**COMMON_SETTINGS, "steps": 1500, "batch": 256, "evaluate_every": 250, "save_every": 250}
 
 
 @dataclass(frozen=True)
@@ -55,30 +58,8 @@ class AddOptions(Options):
     answer: str = choice("backwards", ("backwards", "forwards"), "order of the answer's digits; backwards: ones first")
 
 
-def get_sort_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the sort recipe."""
-    settings = {
-        "steps": 2000, "batch": 64, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.95,
-        "decay": 0.1, "evaluate_every": 500, "save_every": 500,
-    }  # fmt: skip
-    configs = () if request.start is not None else (SORT_CONFIG,)
-    return Defaults(settings, configs, from_data=("vocabulary", "length", "fixed_length"))
-
-
-def get_add_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the add recipe."""
-    settings = {
-        "steps": 1500, "batch": 256, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.95,
-        "decay": 0.1, "evaluate_every": 250, "save_every": 250,
-    }  # fmt: skip
-    configs = () if request.start is not None else (ADD_CONFIG,)
-    return Defaults(settings, configs, from_data=("vocabulary", "length", "fixed_length"))
-
-
-@recipe(get_sort_defaults, SortOptions)
-def sort(request: TrainingRequest) -> Task:
+def create_sort_task(request: TrainingRequest, options: SortOptions, settings: Settings, loaded: Loaded | None) -> Task:
     """Train a GPT of the size of minGPT's gpt-nano to sort 6 digits; a quarter of the 729 questions is held out."""
-    options = request.take_options(SortOptions)
     held_out, train = (
         [
             (f"{_join(row)}=", _join(answer))
@@ -86,17 +67,14 @@ def sort(request: TrainingRequest) -> Task:
         ]
         for side in ("held-out", "train")
     )
-    settings = request.take_settings(**get_sort_defaults(request).settings)
-    return _create_task(request, held_out, train, SORT_CONFIG, settings)
+    return _create_task(request, held_out, train, SORT_CONFIG, settings, loaded)
 
 
-@recipe(get_add_defaults, AddOptions)
-def add(request: TrainingRequest) -> Task:
+def create_add_task(request: TrainingRequest, options: AddOptions, settings: Settings, loaded: Loaded | None) -> Task:
     """Train a GPT of the size of minGPT's adder to add two-digit numbers; a tenth of the sums is held out.
 
     The answer begins with its last digit, so that the model computes carries in order: 85+50=531.
     """
-    options = request.take_options(AddOptions)
     digits, backwards = options.digits, options.answer == "backwards"
     held_out, train = (
         [
@@ -105,8 +83,14 @@ def add(request: TrainingRequest) -> Task:
         ]
         for side in ("held-out", "train")
     )
-    settings = request.take_settings(**get_add_defaults(request).settings)
-    return _create_task(request, held_out, train, ADD_CONFIG, settings)
+    return _create_task(request, held_out, train, ADD_CONFIG, settings, loaded)
+
+
+FROM_DATA = ("vocabulary", "length", "fixed_length")
+sort = Recipe(
+    create_sort_task, Defaults(SORT_SETTINGS, (SORT_CONFIG,), FROM_DATA), (GPT,), SortOptions, reads_data=False
+)
+add = Recipe(create_add_task, Defaults(ADD_SETTINGS, (ADD_CONFIG,), FROM_DATA), (GPT,), AddOptions, reads_data=False)
 
 
 def _create_task(
@@ -115,8 +99,8 @@ def _create_task(
     questions: list[Question],
     config: GPTConfig,
     settings: Settings,
+    loaded: Loaded | None,
 ) -> Task:
-    request.refuse_data()
     validation, train = questions[: len(questions) // VALIDATION], questions[len(questions) // VALIDATION :]
     if not (held_out and validation and train):
         raise ArgumentError(
@@ -124,7 +108,16 @@ def _create_task(
             "more digits"
         )
     question_length, answer_length = (len(text) for text in held_out[0])
-    model, tokenizer = _create_or_continue_model(request, config, settings, train, question_length + answer_length)
+    length = question_length + answer_length
+    model: Model
+    if loaded is None:
+        tokenizer = Tokenizer.for_characters("".join(question + answer for question, answer in train))
+        # the context ends with the answer, so that generation stops there
+        config = config.replace(vocabulary=tokenizer.vocabulary, length=length, fixed_length=True)
+        model = create_model(GPT, request.change(config), settings.seed)
+    else:
+        _check_start(request, loaded, train, length)
+        model, tokenizer = loaded.model, loaded.require_tokenizer()
     train_rows, validation_rows = (
         torch.tensor([tokenizer.encode(question + answer, special=False) for question, answer in part])
         for part in (train, validation)
@@ -146,13 +139,12 @@ def _create_task(
 
     def evaluate(model: Model) -> dict[str, float]:
         answers = answer_questions(model, validation)
-        batch = create_batch(validation_rows).to(model.device)
         return {
-            "loss": float(compute_token_loss(model, batch)) / batch.count,
+            "loss": compute_mean_loss(model, [create_batch(validation_rows)]),
             "right": compute_exact_match(answers, [answer for _, answer in validation]),
         }
 
-    def report(model: Model, folder: Path) -> dict[str, Any]:
+    def build_report(model: Model, folder: Path) -> dict[str, Any]:
         counts = (
             f"{len(train):,} other questions were used for training and {len(validation):,} to choose the checkpoint"
         )
@@ -163,8 +155,8 @@ def _create_task(
         "letters": question_length,
     }  # fmt: skip
     return Task(
-        model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data, report=report,
-        examples=len(train_rows),
+        model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data,
+        build_report=build_report, examples=len(train_rows),
     )  # fmt: skip
 
 
@@ -184,28 +176,17 @@ def _build_report(answers: list[str], questions: list[Question], counts: str) ->
     }
 
 
-def _create_or_continue_model(
-    request: TrainingRequest, config: GPTConfig, settings: Settings, questions: list[Question], length: int
-) -> tuple[GPT, Tokenizer]:
-    """Return a model whose context ends with the answer, so that generation stops there."""
-    loaded = request.load_start()
-    if loaded is None:
-        tokenizer = Tokenizer.for_characters("".join(question + answer for question, answer in questions))
-        config = request.take_config(config.replace(vocabulary=tokenizer.vocabulary, length=length, fixed_length=True))
-        return request.create_model(GPT, config, settings), tokenizer
-    if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
-        raise ArgumentError(
-            f"the {request.recipe} recipe can start only from a gpt with a tokenizer; {request.start} is not one"
-        )
-    rows = {tuple(loaded.tokenizer.encode(question + answer, special=False)) for question, answer in questions}
-    if any(len(row) != length or loaded.tokenizer.unknown in row for row in rows):
+def _check_start(request: TrainingRequest, loaded: Loaded, questions: list[Question], length: int) -> None:
+    """Refuse a model that has not one token for each digit, or reads fewer tokens than a question and its answer."""
+    tokenizer = loaded.require_tokenizer()
+    rows = {tuple(tokenizer.encode(question + answer, special=False)) for question, answer in questions}
+    if any(len(row) != length or tokenizer.unknown in row for row in rows):
         raise ArgumentError(f"the tokenizer of {request.start} must encode each digit as one token")
-    if loaded.model.config.length < length:
+    longest = loaded.model.context_length
+    if longest is not None and longest < length:
         raise ArgumentError(
-            f"{request.start} reads at most {loaded.model.config.length} tokens, but a question and its answer have "
-            f"{length}"
+            f"{request.start} reads at most {longest} tokens, but a question and its answer have {length}"
         )
-    return loaded.model, loaded.tokenizer
 
 
 def _join(digits: list[int]) -> str:

@@ -8,26 +8,29 @@ the last occurrence of the current token, and predicts it again: an induction he
 from __future__ import annotations
 
 import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
 
-from jumok.data.datasets import toy_tasks
+from jumok.checkpoint import Loaded
+from jumok.data.datasets import text_corpora, toy_tasks
+from jumok.data.readers.text_examples import read_documents
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.draw import save_head_grid
-from jumok.errors import ArgumentError, DrawError
+from jumok.errors import ArgumentError
 from jumok.generate import generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, llama_config
-from jumok.recipes.recipe import Defaults, recipe
+from jumok.recipes.recipe import Defaults, Options, Recipe, column_field, create_model, header_field
 from jumok.recipes.request import TrainingRequest
 from jumok.training import IGNORE_INDEX, Batch, Settings, Task, compute_token_loss, select_part
-
-from .repeated_bytes import PIECE_BYTES, InductionOptions, generate_piece, generate_rows, read_own_text
 
 SEQUENCES_PER_KIND = 100  # test sequences of each kind
 # tied=False: with tied embeddings the predicted token and the token to search for share their vectors, and induction is
@@ -35,35 +38,48 @@ SEQUENCES_PER_KIND = 100  # test sequences of each kind
 CONFIG = llama_config(
     vocabulary=256, length=512, width=96, layers=2, heads=2, hidden=64, tied=False, attention_bias=True
 )
+SETTINGS = {
+    "steps": 1500, "batch": 8, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 50, "beta2": 0.99, "decay": 0.0,
+    "clip": 1.0, "evaluate_every": 250, "save_every": 250,
+}  # fmt: skip
 PROMPTS = ("Mary gave John a book; Mary", "호랑이와 곶감, 호랑이와")
 
+MAX_TEXT_BYTES = 2_000_000  # of the user's own text
+PIECE_BYTES = 64  # length of the repeated piece in a test sequence
+BYTE_VALUES = 256
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+GAPS = (" ",) * 27 + (", ", ". ", "\n")  # between words
+KIND_WEIGHTS = {"bytes": 6, "words": 3, "hangul": 3, "text": 6}  # relative frequency of each kind of piece
+
+Row = tuple[list[int], int]  # the bytes, and the index of the first byte that is a training target
 Rows = Int[Tensor, "sequence byte"]  # test sequences: a piece and the same piece again
 
 
-class HeadScores(TypedDict):
-    """How much of a head's weight is on the previous token, and on the token that an induction head attends to."""
+@dataclass(frozen=True)
+class InductionOptions(Options):
+    """Fields of the induction recipe."""
 
-    block: int
-    head: int
-    previous_token: float
-    induction: float
+    with_data = ("text", "header")
 
-
-def get_induction_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings."""
-    settings = {
-        "steps": 1500, "batch": 8, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 50, "beta2": 0.99, "decay": 0.0,
-        "clip": 1.0, "evaluate_every": 250, "save_every": 250,
-    }  # fmt: skip
-    return Defaults(settings, () if request.start is not None else (CONFIG,))
+    text: str | None = column_field("column of your table that has the texts")
+    header: str = header_field()
 
 
-@recipe(get_induction_defaults, InductionOptions)
-def induction(request: TrainingRequest) -> Task:
+def create_induction_task(
+    request: TrainingRequest, options: InductionOptions, settings: Settings, loaded: Loaded | None
+) -> Task:
     """Train a GPT to repeat bytes, words and texts that occurred earlier in its context."""
-    settings = request.take_settings(**get_induction_defaults(request).settings)
-    model, tokenizer = _create_or_continue_model(request, settings)
-    length, text = model.config.length, read_own_text(request)
+    tokenizer = Tokenizer.for_bytes()
+    if loaded is None:
+        model = create_model(GPT, request.change(CONFIG), settings.seed)
+        _disable_heads(model)
+    else:
+        letters = "§\n가"
+        if loaded.require_tokenizer().encode(letters) != list(letters.encode()):
+            raise request.explain_start("a gpt on bytes", loaded)
+        assert isinstance(loaded.model, GPT)
+        model = loaded.model
+    length, text = model.config.length, _read_own_text(request, options)
     train_text, held_out_text = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
 
     def batches(step: int, part: int, parts: int) -> Batch:
@@ -81,7 +97,7 @@ def induction(request: TrainingRequest) -> Task:
         scores = {f"right_{kind}": compute_repeat_accuracy(model, rows) for kind, rows in sequences.items()}
         return {"right": sum(scores.values()) / len(scores), **scores}
 
-    def report(model: Model, folder: Path) -> dict[str, Any]:
+    def build_report(model: Model, folder: Path) -> dict[str, Any]:
         sequences = create_repeated_test_sequences(length, held_out_text)
         first_loss, second_loss = compute_half_losses(model, sequences["bytes"])
         heads = score_heads(model, sequences["bytes"])
@@ -103,17 +119,12 @@ def induction(request: TrainingRequest) -> Task:
 
     data = {"length": length, "own_text": len(text), "sha256": hashlib.sha256(text).hexdigest()}
     return Task(
-        model,
-        settings,
-        batches,
-        compute_token_loss,
-        evaluate,
-        "right",
-        "higher",
-        tokenizer=tokenizer,
-        data=data,
-        report=report,
-    )
+        model, settings, batches, compute_token_loss, evaluate, "right", "higher", tokenizer=tokenizer, data=data,
+        build_report=build_report,
+    )  # fmt: skip
+
+
+induction = Recipe(create_induction_task, Defaults(SETTINGS, (CONFIG,)), (GPT,), InductionOptions)
 
 
 def _create_batch(names: list[str], length: int, window: int, periodic: bool, text: bytes) -> Batch:
@@ -126,18 +137,28 @@ def _create_batch(names: list[str], length: int, window: int, periodic: bool, te
     return Batch({"tokens": rows[:, :-1]}, targets, int((targets != IGNORE_INDEX).sum()))
 
 
-def _create_or_continue_model(request: TrainingRequest, settings: Settings) -> tuple[GPT, Tokenizer]:
-    tokenizer = Tokenizer.for_bytes()
-    loaded = request.load_start()
-    if loaded is not None:
-        letters = "§\n가"
-        tokens = [] if loaded.tokenizer is None else loaded.tokenizer.encode(letters)
-        if not isinstance(loaded.model, GPT) or tokens != list(letters.encode()):
-            raise ArgumentError(f"the induction recipe can start only from a gpt on bytes; {request.start} is not one")
-        return loaded.model, tokenizer
-    model = request.create_model(GPT, request.take_config(CONFIG), settings)
-    _disable_heads(model)
-    return model, tokenizer
+def _read_own_text(request: TrainingRequest, options: InductionOptions) -> bytes:
+    """Return the text of ``--data``, or b"" without it."""
+    if request.data is None:
+        return b""
+    problems = request.create_problem_log()
+    name = request.select_dataset(None, text_corpora.TEXTS)
+    if name is not None:
+        texts = text_corpora.TEXTS[name]("train", request.show_download)
+    else:
+        file_format = request.create_file_format(options.header)
+        texts = read_documents(request.require_files(), problems, options.text, file_format)
+    documents, size = [], 0
+    for document in texts:
+        documents.append(document.encode())
+        size += len(documents[-1])
+        if size > MAX_TEXT_BYTES:
+            request.show_message(f"only the first {MAX_TEXT_BYTES / 1e6:.0f} MB of the text are read")
+            break
+    request.show_problems(problems)
+    if size < 40 * PIECE_BYTES:
+        raise ArgumentError(f"the text has {size:,} bytes; give at least {40 * PIECE_BYTES:,}")
+    return b"".join(documents)[:MAX_TEXT_BYTES]
 
 
 @torch.no_grad()
@@ -155,6 +176,70 @@ def _disable_heads(model: GPT) -> None:
     head_width = width // model.config.heads
     parameters[f"{last_attention}.output.weight"][:, head_width:] = 0
     joined[2 * width + head_width :] = 0
+
+
+def generate_rows(name: str, count: int, size: int, periodic: bool, text: bytes = b"") -> Iterator[Row]:
+    """Yield rows of repeated bytes.
+
+    Args:
+        periodic: True: random bytes with one period, with targets from the first repetition on. False: pieces of any
+            kind, each repeated two to four times, some with other bytes in between; every byte is a target.
+    """
+    rng = random.Random(f"repeats {name}")
+    for _ in range(count):
+        yield _generate_periodic_row(rng, size) if periodic else (_generate_mixed_row(rng, size, text), 0)
+
+
+def generate_piece(name: str, kind: str, size: int, text: bytes = b"") -> list[int]:
+    """Return one piece without repetition."""
+    return _generate_piece(random.Random(f"piece {name}"), kind, size, text)
+
+
+def _generate_periodic_row(rng: random.Random, size: int) -> Row:
+    period = rng.randint(max(2, size // 8), size // 2)
+    piece = rng.choices(range(BYTE_VALUES), k=period)
+    return (piece * (size // period + 1))[:size], period
+
+
+def _generate_mixed_row(rng: random.Random, size: int, text: bytes) -> list[int]:
+    row: list[int] = []
+    while len(row) < size:
+        # uniform in the logarithm of the length, so that short pieces are as frequent as long ones
+        length = max(3, int(2 ** rng.uniform(2, (size // 2).bit_length())))
+        piece = _generate_any_piece(rng, min(length, size // 2), text)
+        gap = rng.randint(1, 12) if rng.random() < 0.4 else 0
+        for _ in range(rng.randint(2, 4)):
+            row += piece
+            if gap:
+                row += _generate_any_piece(rng, gap, text)
+    return row[:size]
+
+
+def _generate_any_piece(rng: random.Random, size: int, text: bytes) -> list[int]:
+    kinds = [kind for kind in KIND_WEIGHTS if kind != "text" or len(text) > size]
+    kind = rng.choices(kinds, [KIND_WEIGHTS[kind] for kind in kinds])[0]
+    return _generate_piece(rng, kind, size, text)
+
+
+def _generate_piece(rng: random.Random, kind: str, size: int, text: bytes) -> list[int]:
+    if kind == "bytes":
+        # half of the pieces use few byte values, so that bytes also recur by chance and one matching byte is not enough
+        values = BYTE_VALUES if rng.random() < 0.5 else int(2 ** rng.uniform(3, 8))
+        return rng.choices(rng.sample(range(BYTE_VALUES), values), k=size)
+    if kind == "text":
+        first = rng.randrange(len(text) - size + 1)
+        return list(text[first : first + size])
+    piece = b""
+    while len(piece) < size:
+        piece += (_generate_word(rng, kind) + rng.choice(GAPS)).encode()
+    return list(piece[:size])
+
+
+def _generate_word(rng: random.Random, kind: str) -> str:
+    if kind == "hangul":
+        return "".join(chr(rng.randrange(0xAC00, 0xD7A4)) for _ in range(rng.randint(1, 4)))
+    word = "".join(rng.choices(LETTERS, k=rng.randint(2, 9)))
+    return word.capitalize() if rng.random() < 0.2 else word
 
 
 def create_repeated_test_sequences(context_length: int, user_text: bytes = b"") -> dict[str, Rows]:
@@ -193,25 +278,19 @@ def compute_half_losses(model: Model, rows: Rows) -> tuple[float, float]:
     return float(losses[:, : half - 1].mean()), float(losses[:, half - 1 :].mean())
 
 
-def score_heads(model: Model, rows: Rows) -> list[HeadScores]:
+def score_heads(model: Model, rows: Rows) -> list[dict[str, Any]]:
     """Measure for every head the mean weight on the previous token and, in the second half, on the induction target.
 
     The induction target is the token that followed the current token in the first half.
     """
     half = rows.shape[1] // 2
-    scores: list[HeadScores] = []
+    scores: list[dict[str, Any]] = []
     for block, weights in enumerate(model(rows.to(model.device), weights=True).weights):
         previous_token = weights.diagonal(-1, -2, -1)[..., 1:].mean((0, 2)).tolist()
         induction = weights.diagonal(1 - half, -2, -1)[..., 1:].mean((0, 2)).tolist()
         for head in range(len(induction)):
-            scores.append(
-                {
-                    "block": block,
-                    "head": head,
-                    "previous_token": previous_token[head],
-                    "induction": induction[head],
-                }
-            )
+            means = {"previous_token": previous_token[head], "induction": induction[head]}
+            scores.append({"block": block, "head": head, **means})
     return scores
 
 
@@ -233,7 +312,5 @@ def _save_head_maps(model: Model, tokenizer: Tokenizer, folder: Path, request: T
     ]
     patterns = torch.cat([weights[0] for weights in layer_weights]).cpu()
     letters = [letter.replace(" ", "_") for letter in text]
-    try:
+    with request.skip_undrawn("heads.png"):
         save_head_grid(folder / "heads.png", patterns, letters, letters, titles=titles)
-    except DrawError as error:  # drawing is optional, and must not fail a finished run
-        request.report(f"heads.png was not drawn: {error}")

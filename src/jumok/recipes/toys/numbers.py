@@ -13,48 +13,38 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.models.numeric import Numeric, NumericConfig
-from jumok.recipes.recipe import Defaults, recipe
+from jumok.recipes.recipe import Defaults, Options, Recipe, create_model
 from jumok.recipes.request import TrainingRequest
-from jumok.training import Batch, Task
+from jumok.training import Batch, Settings, Task
 
 LENGTH = 5
 LOWEST, HIGHEST = 0.0, 100.0
 CONFIG = NumericConfig(trained_lowest=LOWEST, trained_highest=HIGHEST, trained_length=LENGTH)
 SAMPLE = [10.0, 20.0, 30.0, 40.0, 50.0]
+SETTINGS = {
+    "steps": 6000, "batch": 64, "learning_rate": 1e-2, "final_rate": 0.0, "warmup": 200, "decay": 0.0, "clip": 1.0,
+    "beta2": 0.999, "evaluate_every": 500, "save_every": 1000,
+}  # fmt: skip
 HELD_OUT = 1_000
 HELD_OUT_SEED = 2**40  # no training step uses this seed
 
 
-def get_numbers_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings."""
-    settings = {
-        "steps": 6000, "batch": 64, "learning_rate": 1e-2, "final_rate": 0.0, "warmup": 200, "decay": 0.0, "clip": 1.0,
-        "beta2": 0.999, "evaluate_every": 500, "save_every": 1000,
-    }  # fmt: skip
-    return Defaults(settings, () if request.start is not None else (CONFIG,))
-
-
-@recipe(get_numbers_defaults)
-def numbers(request: TrainingRequest) -> Task:
+def create_numbers_task(request: TrainingRequest, options: Options, settings: Settings, loaded: Loaded | None) -> Task:
     """Train a model to add 2 to each of 5 numbers from 0 to 100."""
-    request.refuse_data()
-    settings = request.take_settings(**get_numbers_defaults(request).settings)
-    loaded = request.load_start()
-    if loaded is None:
-        config = request.take_config(CONFIG)
+    if loaded is not None:
+        model = loaded.model
+    else:
+        config = request.change(CONFIG)
         for name in ("trained_lowest", "trained_highest", "trained_length"):
             if getattr(config, name) != getattr(CONFIG, name):
                 raise ArgumentError(
                     f"{name} cannot be set: this recipe trains on {LENGTH} numbers from {LOWEST:g} to {HIGHEST:g}"
                 )
-        model: Model = request.create_model(Numeric, config, settings)
-    else:
-        model = loaded.model
-    if not isinstance(model, Numeric):
-        raise ArgumentError(f"the numbers recipe can start only from a numeric; {request.start} is a {model.family}")
+        model = create_model(Numeric, config, settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
         generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
@@ -68,7 +58,7 @@ def numbers(request: TrainingRequest) -> Task:
         errors = (model.predict(source.to(model.device), LENGTH).cpu() - (source + 2)).abs()
         return {"error": float(errors.mean()), "right": float((errors < 0.5).all(-1).float().mean())}
 
-    def report(model: Model, folder: Path) -> dict[str, Any]:
+    def build_report(model: Model, folder: Path) -> dict[str, Any]:
         assert isinstance(model, Numeric)
         answer = model.predict(torch.tensor([SAMPLE], device=model.device), LENGTH)[0].tolist()
         return {
@@ -80,7 +70,9 @@ def numbers(request: TrainingRequest) -> Task:
         }
 
     data = {"rule": "+2", "length": LENGTH, "from": 0, "to": 100}
-    return Task(model, settings, batches, compute_squared_error, evaluate, "error", data=data, report=report)
+    return Task(
+        model, settings, batches, compute_squared_error, evaluate, "error", data=data, build_report=build_report
+    )
 
 
 def sample_sequences(count: int, generator: torch.Generator) -> Float[Tensor, "sequence number"]:
@@ -92,3 +84,8 @@ def compute_squared_error(model: nn.Module, batch: Batch) -> Tensor:
     """Return the squared errors, summed; numbers are divided by 100, so that gradients have an ordinary size."""
     answers = model(**batch.inputs).numbers
     return functional.mse_loss(answers / 100, batch.targets / 100, reduction="sum")
+
+
+numbers = Recipe(
+    create_numbers_task, Defaults(SETTINGS, (CONFIG,)), (Numeric,), reads_data=False, needs_tokenizer=False
+)

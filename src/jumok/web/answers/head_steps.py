@@ -9,12 +9,12 @@ from torch import Tensor
 
 from jumok.attention.score import ScaledDot, Score
 from jumok.errors import ArgumentError
-from jumok.lab.formula_steps import TEXTS
-from jumok.lab.model_steps import HeadNumbers, has_usual_scale, read_head
+from jumok.lab.formula_steps import TEXTS, has_usual_scale
+from jumok.lab.model_steps import HeadNumbers, read_head
 from jumok.lens.capture.captured_attention import CapturedCall
 from jumok.lens.edits.edit_types import TemperatureScore
 from jumok.web import messages
-from jumok.web.forward_pass import MAX_KEPT_POSITIONS, Pass
+from jumok.web.opened_model import MAX_KEPT_POSITIONS, Pass
 
 from .site_maps import WindowMap
 

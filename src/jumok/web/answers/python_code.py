@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 
 from jumok.attention import mask as masks
 from jumok.checkpoint import Loaded
-from jumok.lens import Capture, Edit, Remask
+from jumok.lens import Capture, Edit
 from jumok.web.inspection import Inspection
 from jumok.web.messages import Selection
 
@@ -58,9 +58,8 @@ def _write_field(content: object) -> str:
 
 
 def _write_imports(inspection: Inspection) -> str:
-    expressions = [
-        repr(edit.mask) for edit in inspection.applied_edits if isinstance(edit, Remask) and edit.mask is not None
-    ]
+    contents = [content for edit in inspection.applied_edits for content in vars(edit).values()]
+    expressions = [repr(content) for content in contents if isinstance(content, masks.Mask)]
     names = sorted({name for text in expressions for name in re.findall(r"[a-z_]+", text) if hasattr(masks, name)})
     lines = ["import jumok"]
     if names:
@@ -165,10 +164,10 @@ def _write_predictions(inspection: Inspection) -> str:
     lines = [f"for name, capture in {passes}.items():"]
     if not inspection.clean.predictions.rows:
         return ""
-    if kind == predictions.NUMBER:
+    if kind == "number":
         lines.append("    print(name, capture.output)")
         return "\n".join(lines)
-    if kind == predictions.CLASS:
+    if kind == "class":
         squash = "sigmoid()" if getattr(inspection.opened.model, "independent_classes", False) else "softmax(-1)"
         lines.append(f"    probabilities = capture.logits[0].{squash}")
         lines.append("    print(name, probabilities.topk(min(5, probabilities.shape[-1])))")

@@ -1,1 +1,0 @@
-"""Recipes that train on questions with passages: reading."""
