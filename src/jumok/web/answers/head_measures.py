@@ -7,14 +7,12 @@ from typing import Any
 
 import torch
 
-from jumok.data.tokenizers.token_labels import group_words
 from jumok.errors import ArgumentError
-from jumok.lens import Effect, Effects, Lens, effect
-from jumok.lens.describe.head_profile import HeadProfiler
+from jumok.lens import Effect, Effects, effect
+from jumok.lens.describe.head_profile import build_profiler
 from jumok.lens.describe.table_rows import build_table_rows
 from jumok.lens.effects import metrics
 from jumok.lens.effects.metrics import Metric
-from jumok.models import Model
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.web import messages
 from jumok.web.inspection import Inspection
@@ -54,7 +52,8 @@ def _build_rows(inspection: Inspection, progress: Progress) -> list[dict[str, An
     total = 2 * len(inspection.sites)
     progress(0, total, "classifying")
     with opened.explain_errors(), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
-        profiler = opened.remember("profiler", None, lambda: _build_profiler(opened.lens, labelled))
+        reads_text = labelled.tokens and not labelled.target
+        profiler = opened.remember("profiler", None, lambda: build_profiler(opened.lens) if reads_text else None)
     rows, _ = build_table_rows(
         inspection.clean.capture,
         labelled,
@@ -65,26 +64,6 @@ def _build_rows(inspection: Inspection, progress: Progress) -> list[dict[str, An
         progress=lambda done, count: progress(count + done, 2 * count, "classifying"),
     )
     return rows
-
-
-def _build_profiler(lens: Lens, labelled: LabelledInput) -> HeadProfiler | None:
-    """Return the heads' profile on repeated tokens and on sentences; None unless the model reads only text."""
-    tokenizer = lens.tokenizer
-    if not labelled.tokens or labelled.target or tokenizer is None:
-        return None
-
-    def tokenize_words(text: str) -> tuple[list[int], list[range]]:
-        token_ids = tokenizer.encode(text)
-        # special tokens around the text do not belong to a word
-        words = [positions for word, positions in group_words(tokenizer, token_ids) if word in text]
-        return token_ids, words
-
-    try:
-        return HeadProfiler(lens, tokenize_words)
-    except Exception:  # random tokens or the sentences may not fit a model of transformers
-        if isinstance(lens.model, Model):
-            raise
-        return None
 
 
 def _measure_entropy(inspection: Inspection, site: int, head: int, of_first_window: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jumok.cli.command import Command, exit_with_message, json_option, show_progress
 from jumok.defaults import INDEXED_FILES
 from jumok.errors import Progress, StageProgress
+
+from .command import Command, exit_with_message, json_option, show_progress
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.retrieval.store.folder_index import IndexStatus
@@ -67,6 +68,7 @@ def index(
     The index is stored in the cache (JUMOK_CACHE, or ~/.cache/jumok), never in FOLDER. The next time only files that
     have changed are read again. Vectors are computed with the embedding model minilm (jumok data get minilm).
     """
+    output = CommandOutput(as_json)
     if sum((status, remove, rebuild, list_all)) > 1:
         raise click.UsageError("choose one of --status, --remove, --rebuild and --list")
     if verify and not status:
@@ -74,28 +76,25 @@ def index(
     if list_all:
         if folder is not None:
             raise click.UsageError("--list takes no FOLDER; it lists all indexes")
-        return _print_list(as_json)
+        return _print_list(output)
     if folder is None:
         raise click.UsageError("give the FOLDER to index, or --list")
     if status:
-        return _print_status(folder, verify, max_files, as_json)
+        return _print_status(folder, verify, max_files, output)
     if remove:
-        return _remove(folder, as_json)
-    return _build(folder, rebuild, None if no_vectors else "minilm", max_files, as_json)
+        return _remove(folder, output)
+    return _build(folder, rebuild, None if no_vectors else "minilm", max_files, output)
 
 
-def _build(folder: str, rebuild: bool, embedder: str | None, max_files: int, as_json: bool) -> None:
+def _build(folder: str, rebuild: bool, embedder: str | None, max_files: int, output: CommandOutput) -> None:
     from jumok.errors import CheckpointError
     from jumok.retrieval.store.folder_index import open_index
 
-    def report(sentence: str) -> None:
-        click.echo(f"jumok: {sentence}", err=True)
-
     try:
         with (
-            show_stages(as_json) as progress,
+            show_stages(output.as_json) as progress,
             open_index(
-                folder, embedder=embedder, progress=progress, report=report, max_files=max_files, rebuild=rebuild
+                folder, embedder=embedder, progress=progress, report=output.warn, max_files=max_files, rebuild=rebuild
             ) as opened,
         ):
             status = opened.status
@@ -103,12 +102,12 @@ def _build(folder: str, rebuild: bool, embedder: str | None, max_files: int, as_
         raise CheckpointError(f"{error}; or search by words only: add --no-vectors") from None
     except KeyboardInterrupt:
         exit_with_message("interrupted; what was computed is kept, and the same command continues", 130)
-    if as_json:
-        click.echo(json.dumps(status.to_json()))
+    if output.as_json:
+        output.print_json(status.to_json())
         return
-    click.echo(_describe_action(status))
-    _print_contents(status, embedder)
-    click.echo(f'ask it:   jumok ask {shlex.quote(folder)} "..."')
+    output.print(_describe_action(status))
+    _print_contents(status, embedder, output)
+    output.print(f'ask it:   jumok ask {shlex.quote(folder)} "..."')
 
 
 def _describe_action(status: IndexStatus) -> str:
@@ -121,72 +120,73 @@ def _describe_action(status: IndexStatus) -> str:
     return f"updated {status.folder}: {changes} ({rate})"
 
 
-def _print_contents(status: IndexStatus, embedder: str | None) -> None:
+def _print_contents(status: IndexStatus, embedder: str | None, output: CommandOutput) -> None:
     from jumok.data.catalogue import format_megabytes
     from jumok.retrieval.store.folder_index import measure_folder
 
-    click.echo(f"files:    {status.files:,} with {status.passages:,} passages, {format_megabytes(status.bytes)}")
+    output.print(f"files:    {status.files:,} with {status.passages:,} passages, {format_megabytes(status.bytes)}")
     if status.embedder is None:
-        click.echo("vectors:  none; the search is by words (BM25)")
+        output.print("vectors:  none; the search is by words (BM25)")
     else:
         unused = "; not used with --no-vectors" if embedder is None else ""
-        click.echo(f"vectors:  of {status.vectors:,} passages by {status.embedder}{unused}")
+        output.print(f"vectors:  of {status.vectors:,} passages by {status.embedder}{unused}")
     if status.unreadable:
-        click.echo(
+        output.print(
             f"          {status.unreadable:,} passages are Korean, Chinese or Japanese, for which there is no "
             "embedding model; they are searched by words"
         )
     for reason, count in status.skipped_counts.items():
         names = [skipped.path for skipped in status.skipped if skipped.reason == reason]
         more = ", ..." if count > len(names) else ""
-        click.echo(f"skipped:  {count:,} {reason}: {', '.join(names)}{more}")
+        output.print(f"skipped:  {count:,} {reason}: {', '.join(names)}{more}")
     location = Path(status.location)
-    click.echo(f"index:    {location} ({format_megabytes(measure_folder(location))})")
+    output.print(f"index:    {location} ({format_megabytes(measure_folder(location))})")
 
 
-def _print_status(folder: str, verify: bool, max_files: int, as_json: bool) -> None:
+def _print_status(folder: str, verify: bool, max_files: int, output: CommandOutput) -> None:
     from jumok.errors import ArgumentError
     from jumok.retrieval.store.folder_index import inspect_index
 
     status = inspect_index(folder, verify=verify, max_files=max_files)
-    if as_json:
-        click.echo(json.dumps({"indexed": False} if status is None else {"indexed": True, **status.to_json()}))
+    if output.as_json:
+        output.print_json({"indexed": False} if status is None else {"indexed": True, **status.to_json()})
     elif status is None:
         raise ArgumentError(f"{folder} is not indexed yet; index it with: jumok index {shlex.quote(folder)}")
     else:
-        click.echo(f"{status.folder} was indexed on {status.built_at}")
-        click.echo(f"since:    {f'{status.changes} files' if status.changes else 'no changes'}")
-        _print_contents(status, status.embedder)
+        output.print(f"{status.folder} was indexed on {status.built_at}")
+        output.print(f"since:    {f'{status.changes} files' if status.changes else 'no changes'}")
+        _print_contents(status, status.embedder, output)
         if verify:
-            click.echo("verified: the SHA-256 of every file of the index is as it was written")
+            output.print("verified: the SHA-256 of every file of the index is as it was written")
 
 
-def _remove(folder: str, as_json: bool) -> None:
+def _remove(folder: str, output: CommandOutput) -> None:
     from jumok.retrieval.store.folder_index import remove_index
 
-    removed = remove_index(folder, lambda sentence: click.echo(f"jumok: {sentence}", err=True))
-    if as_json:
-        click.echo(json.dumps({"removed": removed}))
+    removed = remove_index(folder, output.warn)
+    if output.as_json:
+        output.print_json({"removed": removed})
     else:
-        click.echo(f"removed the index of {folder}" if removed else f"{folder} is not indexed")
+        output.print(f"removed the index of {folder}" if removed else f"{folder} is not indexed")
 
 
-def _print_list(as_json: bool) -> None:
+def _print_list(output: CommandOutput) -> None:
     from jumok.data.catalogue import format_megabytes
     from jumok.retrieval.store.folder_index import list_indexes
 
     indexes = list_indexes()
-    if as_json:
-        click.echo(json.dumps([stored.to_json() for stored in indexes]))
-    elif not indexes:
-        click.echo("no folder is indexed")
-    for stored in indexes if not as_json else ():
+    if output.as_json:
+        output.print_json([stored.to_json() for stored in indexes])
+        return
+    if not indexes:
+        output.print("no folder is indexed")
+    for stored in indexes:
         size = format_megabytes(stored.bytes)
         if stored.folder is None:
-            click.echo(f"{size:>8}  a damaged index in {stored.location}; remove this folder")
+            output.print(f"{size:>8}  a damaged index in {stored.location}; remove this folder")
             continue
         remark = "" if stored.exists else "  (the folder is gone)"
-        click.echo(f"{size:>8}  {stored.passages:>9,} passages  {stored.built_at}  {stored.folder}{remark}")
+        output.print(f"{size:>8}  {stored.passages:>9,} passages  {stored.built_at}  {stored.folder}{remark}")
 
 
 @contextlib.contextmanager

@@ -83,12 +83,7 @@ class TrainedLine:
 
 
 def capture_cross_attention(translator: Loaded, sentence: str, out: Path, language: str) -> CrossAttention:
-    """Translate a sentence, record the last cross-attention, draw it, and write the page that shows all heads.
-
-    Args:
-        translator: The model ``translator``.
-        language: The language of the picture and of the page, "en" or "ko".
-    """
+    """Translate a sentence, record the last cross-attention, draw it, and write the page that shows all heads."""
     labelled = prepare_input(translator, sentence)
     with Lens(translator) as lens:
         capture = lens.run(*labelled.inputs)
@@ -111,11 +106,7 @@ def capture_cross_attention(translator: Loaded, sentence: str, out: Path, langua
 
 
 def write_training_text(language: str, out: Path, *, quick: bool) -> tuple[Path, int]:
-    """Write the sentences that the GPT reads, one per line; return the file and the number of sentences.
-
-    Args:
-        language: "en" or "ko".
-    """
+    """Write the sentences that the GPT reads, one per line; return the file and the number of sentences."""
     pairs = make_sentence_pairs(QUICK_SENTENCE_COUNT if quick else SENTENCE_COUNT)
     path = out / f"sentences-{language}.txt"
     lines = (pair.english if language == "en" else pair.korean for pair in pairs)
@@ -129,9 +120,7 @@ def train_and_ablate(
     """Train a GPT, let it write a line, and measure which of its heads matter for that line.
 
     Args:
-        out: The folder of the run and of the pictures.
         display: Shows the progress of the training; None = a bar in a terminal, plain lines elsewhere.
-        quick: Whether to train for a moment only.
     """
     fields, steps = (QUICK_FIELDS, QUICK_STEPS) if quick else (GPT_FIELDS, STEPS)
     folder = _find_free_folder(out)

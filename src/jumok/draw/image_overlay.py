@@ -13,11 +13,12 @@ from jaxtyping import Float64, UInt8
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
-from jumok.draw.checks import Patterns, Pixels, check_image_path, check_patterns, check_pixels
-from jumok.draw.figure import create_figure, open_figure_style, save_figure
-from jumok.draw.panel import draw_color_bar, draw_heading, join_captions
-from jumok.draw.shading import SCALES, Shading
 from jumok.errors import DrawError
+
+from .checks import Patterns, Pixels, check_patterns, check_pixels
+from .figure import Canvas, open_canvas
+from .panel import draw_color_bar, join_captions
+from .shading import Shading, choose_shading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,40 +51,35 @@ def save_image_overlay(
     """Write the weights of an image's patches over the image, and return the path.
 
     The first panel is the image; each of the others is the image in grey, with red patches: the larger a weight, the
-    stronger the red. Equal input gives equal bytes.
+    stronger the red.
 
     Args:
-        path: Where to write the picture; the suffix ``.png`` or ``.svg`` selects the format.
         image: The image as the model reads it, bytes (uint8) of ``[row, column]`` or ``[row, column, 3]``.
         weights: The weight of each patch between 0 and 1, ``[panel, row, column]``, counted from the upper left.
         patch: Rows and columns of a patch, in pixels. Patches may reach beyond the image at the right and below.
         titles: A title for each panel; default: "head 0", "head 1" and so on.
-        title: The title above all panels; default: none.
-        caption: A line below the title; default: none.
         scale: The colours: "linear" in the weight, from 0 to the largest one; "sqrt" in its square root; or "row",
             relative to the largest weight of each panel.
         marked: Row and column of a patch to frame, such as the query; default: none.
-
-    Raises:
-        DrawError: If the inputs do not fit together, matplotlib is missing, or the file cannot be written.
 
     >>> save_image_overlay("cat.png", numpy.zeros((32, 48), numpy.uint8), [[[0.9, 0.1]]], patch=(32, 24))
     ... # doctest: +SKIP
     PosixPath('cat.png')
     """
-    target = check_image_path(path)
     pixels = check_pixels(image, "The image")
     panels = check_patterns(weights)
     count, rows, columns = panels.shape
     _check_cover(pixels, (rows, columns), patch)
-    if scale not in SCALES:
-        raise DrawError(f"The colour scale {scale!r} is unknown; choose one of {', '.join(SCALES)}.")
     if titles is None:
         titles = [f"head {head}" for head in range(count)]
     if len(titles) != count:
         raise DrawError(f"There are {len(titles)} titles but {count} panels; give one title for each, or omit titles.")
-    shading = Shading(scale, float(panels.max()) or 1.0)
-    return _draw_panels(target, pixels, panels, patch, titles, title, caption, shading, marked)
+    shading = choose_shading([panels], scale, largest=float(panels.max()))
+    caption = join_captions(caption, "the query is framed" if marked is not None else "")
+    with open_canvas(path, [title, caption, *titles]) as canvas:
+        _draw_panels(canvas, pixels, panels, patch, titles, shading, marked)
+        canvas.write_heading(title, caption)
+    return canvas.path
 
 
 def blend_weights(
@@ -127,16 +123,14 @@ def _check_cover(image: Pixels, grid: tuple[int, int], patch: tuple[int, int]) -
 
 
 def _draw_panels(
-    target: Path,
+    canvas: Canvas,
     image: Pixels,
     panels: Patterns,
     patch: tuple[int, int],
     titles: Sequence[str],
-    title: str,
-    caption: str,
     shading: Shading,
     marked: tuple[int, int] | None,
-) -> Path:
+) -> None:
     """Draw the image and the panels row by row, with one colour bar."""
     step = math.ceil(max(image.shape[:2]) / LONGEST_SIDE)
     inches = PANEL_SIDE / max(image.shape[:2])
@@ -145,25 +139,19 @@ def _draw_panels(
     rows = math.ceil(count / (5 if count <= 20 else 9))
     columns = math.ceil(count / rows)
     across, down = max(panel_width, 0.9) + PANEL_GAP, panel_height + TITLE_HEIGHT
-    width, height = across * columns - PANEL_GAP, down * rows - TITLE_HEIGHT
+    canvas.resize(across * columns - PANEL_GAP, down * rows - TITLE_HEIGHT)
 
-    size = f"image, {image.shape[0]} x {image.shape[1]}"
+    names = [f"image, {image.shape[0]} x {image.shape[1]}", *titles]
     pictures = [image[::step, ::step], *(blend_weights(image, cells, patch, shading, step) for cells in panels)]
-    caption = join_captions(caption, "the query is framed" if marked is not None else "")
-    with open_figure_style([title, caption, *titles]) as fonts:
-        figure = create_figure(width, height)
-        for index, (picture, name) in enumerate(zip(pictures, [size, *titles], strict=True)):
-            row, column = divmod(index, columns)
-            left, bottom = across * column / width, 1 - (down * row + panel_height) / height
-            axes = figure.add_axes((left, bottom, panel_width / width, panel_height / height))
-            axes.imshow(picture, cmap="gray", vmin=0, vmax=255, aspect="auto", interpolation="nearest")
-            axes.set_axis_off()
-            axes.set_title(fonts.format_labels([name])[0], fontsize=8, pad=3)
-            if marked is not None:
-                _frame_patch(axes, marked, patch, step)
-        draw_heading(figure, height, fonts.replace_missing(title), fonts.replace_missing(caption))
-        draw_color_bar(figure, width, height, gap=0.2, shading=shading, color_map=_build_color_map())
-        return save_figure(figure, target)
+    for index, (picture, name) in enumerate(zip(pictures, canvas.format_labels(names), strict=True)):
+        row, column = divmod(index, columns)
+        axes = canvas.add_axes(across * column, down * row, panel_width, panel_height)
+        axes.imshow(picture, cmap="gray", vmin=0, vmax=255, aspect="auto", interpolation="nearest")
+        axes.set_axis_off()
+        axes.set_title(name, fontsize=8, pad=3)
+        if marked is not None:
+            _frame_patch(axes, marked, patch, step)
+    draw_color_bar(canvas, shading, color_map=_build_color_map())
 
 
 def _frame_patch(axes: Axes, marked: tuple[int, int], patch: tuple[int, int], step: int) -> None:

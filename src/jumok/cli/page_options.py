@@ -1,8 +1,7 @@
-"""The options of ``jumok look`` that show the page: in a browser (--open) or in a file (--html)."""
+"""The options that show the page instead of text: in a browser (--open) or in a file (--html)."""
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,18 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jumok.cli.arguments import parse_layer, read_page_input
-from jumok.cli.command import select_language, show_progress
 from jumok.lab.bilingual_text import Text
+
+from .arguments import parse_layer, read_page_input
+from .command import list_given_options, show_progress
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.web.session import Session
+
+    from .look.look_command import LookOptions
 
 SERVER_OPTIONS = ("host", "port", "allowed_hosts", "without_browser")
 # what the page shows by itself, or what the user chooses there
 OPEN_OPTIONS = ("language", "begin")
 HTML_OPTIONS = ("language", "begin", "layer", "head")  # the head to show first
-
 
 HOST_NAME = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
@@ -49,55 +51,18 @@ class PageOptions:
 
 
 def add_page_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of the page to a command; with --open or --html, the page is shown instead.
-
-    Args:
-        function: The command without these options.
-    """
-
-    @functools.wraps(function)
-    def show_page_or_call(
-        is_open: bool,
-        html: Path | None,
-        host: str,
-        port: int | None,
-        allowed_hosts: tuple[str, ...],
-        without_browser: bool,
-        **options: Any,
-    ) -> Any:
-        page = PageOptions(is_open, html, host, port, allowed_hosts, without_browser)
-        context = click.get_current_context()
-        _check_combination(context, page)
-        if page.is_open:
-            return _open_page(page, options)
-        if page.html is not None:
-            return _write_page(page.html, options)
-        if not options["arguments"]:
-            parameter = next(parameter for parameter in context.command.params if parameter.name == "arguments")
-            raise click.MissingParameter(ctx=context, param=parameter)
-        return function(**options)
-
-    decorators = (
-        click.option("--open", "is_open", is_flag=True, help="Show it in the browser, where it can be edited."),
-        click.option(
-            "--html",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="Write the page as one HTML file, which needs no server and no network.",
-        ),
-        add_server_options,
+    """Add --open, --html and the options of the server to a command."""
+    html = click.option(
+        "--html",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Write the page as one HTML file, which needs no server and no network.",
     )
-    command: Callable[..., Any] = show_page_or_call
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
+    is_open = click.option("--open", "is_open", is_flag=True, help="Show it in the browser, where it can be edited.")
+    return is_open(html(add_server_options(function)))
 
 
 def add_server_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of the server to a command that has --open.
-
-    Args:
-        function: The command without these options.
-    """
+    """Add the options of the server to a command that has --open."""
     decorators = (
         click.option("--port", type=click.IntRange(0, 65535), help="With --open: the port; 0 takes a free one."),
         click.option(
@@ -136,31 +101,17 @@ def _check_names(context: click.Context, parameter: click.Parameter, names: tupl
     return names
 
 
-def _check_combination(context: click.Context, page: PageOptions) -> None:
+def check_page_options(context: click.Context, page: PageOptions) -> None:
     """Refuse options that have no meaning together."""
     options = list_given_options(context)
     if page.is_open and page.html is not None:
         raise click.UsageError("--open and --html show the same page; give one of them")
     if not page.is_open:
         refuse_server_options(options)
-    if page.is_open or page.html is not None:
-        shown = "--open" if page.is_open else "--html"
-        allowed = (*(OPEN_OPTIONS if page.is_open else HTML_OPTIONS), *SERVER_OPTIONS, "is_open", "html")
-        for name, option in options.items():
-            if name not in allowed:
-                raise click.UsageError(f"{shown} shows the whole page, so {option} has no effect; remove one of them")
-
-
-def list_given_options(context: click.Context) -> dict[str, str]:
-    """Return the options that the user wrote, by the names of their parameters."""
-    commandline = click.core.ParameterSource.COMMANDLINE
-    return {
-        parameter.name: parameter.opts[0]
-        for parameter in context.command.params
-        if isinstance(parameter, click.Option)
-        and parameter.name is not None
-        and context.get_parameter_source(parameter.name) is commandline
-    }
+    if page.is_open:
+        refuse_page_options(options, "--open", OPEN_OPTIONS)
+    elif page.html is not None:
+        refuse_page_options(options, "--html", HTML_OPTIONS)
 
 
 def refuse_server_options(options: dict[str, str]) -> None:
@@ -168,63 +119,44 @@ def refuse_server_options(options: dict[str, str]) -> None:
 
     Args:
         options: What ``list_given_options`` returned.
-
-    Raises:
-        click.UsageError: If one of them was given.
     """
     for name in SERVER_OPTIONS:
         if name in options:
             raise click.UsageError(f"{options[name]} belongs to the server of the page; add --open")
 
 
-def _open_page(page: PageOptions, options: dict[str, Any]) -> None:
+def refuse_page_options(options: dict[str, str], shown_by: str, allowed: tuple[str, ...]) -> None:
+    """Refuse options that have no meaning on a page.
+
+    Args:
+        options: What ``list_given_options`` returned.
+        shown_by: The option that shows the page.
+        allowed: The parameters that keep their meaning.
+    """
+    for name, option in options.items():
+        if name not in (*allowed, *SERVER_OPTIONS, "is_open", "html"):
+            raise click.UsageError(f"{shown_by} shows the whole page, so {option} has no effect; remove one of them")
+
+
+def open_page(page: PageOptions, options: LookOptions) -> None:
     """Show a model and its input in the browser."""
     require_packages()
-    model, text = read_page_input(options["arguments"])
+    model, text = read_page_input(options.arguments)
 
     # torch is imported later, by the worker of the session: the page must not wait for it
     from jumok.web.session import Session, Start
 
-    session = Session(Start(model, text, language=options["language"], begin=options["begin"] or 0.0))
-    serve_session(page, session, select_language(options["language"]))
+    session = Session(Start(model, text, language=options.language, begin=options.begin or 0.0))
+    serve_session(page, session, CommandOutput(language=options.language))
 
 
-def serve_session(page: PageOptions, session: Session, language: str) -> None:
-    """Start the server, print the address, open the browser, and answer until Ctrl-C.
-
-    Args:
-        session: Answers the asks of the page.
-        language: The language of what is printed: "en" or "ko".
-    """
-    from jumok.web.server.page_server import PageServer, is_loopback
-
-    server = PageServer(session, host=page.host, port=page.port, allowed_hosts=page.allowed_hosts)
-    if not is_loopback(page.host):
-        click.echo(f"jumok: {PUBLIC_WARNING.select(language)}", err=True)
-    with suppress(KeyboardInterrupt):  # the usual way to end it, also before it runs
-        click.echo(server.address)
-        click.echo(STOP_HINT.select(language))
-        if not page.without_browser:
-            # some browsers return only when they are closed
-            Thread(target=_start_browser, args=(server.address, language), daemon=True).start()
-        server.run()
-
-
-def _start_browser(address: str, language: str) -> None:
-    from jumok.web.server.open_browser import open_browser
-
-    if not open_browser(address):
-        with suppress(OSError):  # the reader of a pipe may be gone
-            click.echo(NO_BROWSER.select(language))
-
-
-def _write_page(path: Path, options: dict[str, Any]) -> None:
+def write_page(path: Path, options: LookOptions) -> None:
     """Write the page as one HTML file."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise click.UsageError(f"--html writes HTML; {path} must end in .html")
     if not path.parent.is_dir():
         raise click.UsageError(f"cannot write {path.name}: there is no folder {path.parent}")
-    model, text = read_page_input(options["arguments"])
+    model, text = read_page_input(options.arguments)
     if text is None:
         raise click.UsageError("--html shows one input; give it after the model")
 
@@ -232,10 +164,38 @@ def _write_page(path: Path, options: dict[str, Any]) -> None:
     from jumok.web.session import Start
 
     with show_progress(f"writing {path.name}", quiet=False) as report:
-        start = Start(model, text, language=options["language"], begin=options["begin"] or 0.0)
-        layer = None if options["layer"] is None else parse_layer(options["layer"])
-        written = save_html(path, start, layer=layer, head=options["head"], progress=report)
-    click.echo(f"wrote {written}")
+        start = Start(model, text, language=options.language, begin=options.begin or 0.0)
+        layer = None if options.layer is None else parse_layer(options.layer)
+        written = save_html(path, start, layer=layer, head=options.head, progress=report)
+    CommandOutput().print_written([written])
+
+
+def serve_session(page: PageOptions, session: Session, output: CommandOutput) -> None:
+    """Start the server, print the address, open the browser, and answer until Ctrl-C.
+
+    Args:
+        session: Answers the asks of the page.
+    """
+    from jumok.web.server.page_server import PageServer, is_loopback
+
+    server = PageServer(session, host=page.host, port=page.port, allowed_hosts=page.allowed_hosts)
+    if not is_loopback(page.host):
+        output.warn(PUBLIC_WARNING.select(output.language))
+    with suppress(KeyboardInterrupt):  # the usual way to end it, also before it runs
+        output.print(server.address)
+        output.print(STOP_HINT)
+        if not page.without_browser:
+            # some browsers return only when they are closed
+            Thread(target=_start_browser, args=(server.address, output), daemon=True).start()
+        server.run()
+
+
+def _start_browser(address: str, output: CommandOutput) -> None:
+    from jumok.web.server.open_browser import open_browser
+
+    if not open_browser(address):
+        with suppress(OSError):  # the reader of a pipe may be gone
+            output.print(NO_BROWSER)
 
 
 def find_missing_packages() -> list[str]:
