@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jumok.checkpoint import run_folder, run_lock
-from jumok.checkpoint.run_lock import LOCK_FILE, lock_run
+from jumok.checkpoint.run_folder import LOCK_FILE, lock_run
 from jumok.errors import TrainingError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

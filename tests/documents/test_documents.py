@@ -19,7 +19,7 @@ from page_blocks import ROOT, name_page, read_blocks, strip_lines
 
 import source_tree
 from jumok.attention import BACKENDS
-from jumok.attention.mask.notation import MASK_FUNCTIONS
+from jumok.attention.mask.base import MASK_FUNCTIONS
 from jumok.checkpoint.huggingface import DIALECTS
 from jumok.cli import cli
 from jumok.data.catalogue import find_entry, format_megabytes

@@ -6,14 +6,15 @@ import copy
 import dataclasses
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from jumok import axes
-from jumok.errors import ArgumentError, BackendError, ShapeError
+from jumok.errors import ArgumentError, ShapeError
 from jumok.small_batch_linear import Linear
 from jumok.tap import tap
 
-from .attend import BACKENDS, attend
+from .attend import attend, check_backend
 from .bias import Bias
 from .cache import Cache
 from .grid import Positions
@@ -41,8 +42,7 @@ class AttentionLayer(AttentionModule):
             raise ArgumentError(f"score must be a Score of jumok.attention.score, such as ScaledDot(), not {score!r}")
         if not 0 <= dropout < 1:
             raise ArgumentError(f"dropout must be at least 0 and below 1, not {dropout}")
-        if backend != "auto" and backend not in BACKENDS:
-            raise BackendError(f"unknown backend {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
+        check_backend(backend)
         # Registered here, because the score that holds a learned sink is not a module.
         self.sink = self.score.sink if isinstance(self.score.sink, nn.Parameter) else None
         self.dropout, self.backend, self.site = dropout, backend, site
@@ -343,3 +343,28 @@ def _check_at_least_one(**sizes: int | None) -> None:
     for name, size in sizes.items():
         if size is not None and size < 1:
             raise ArgumentError(f"{name} must be at least 1, not {size}")
+
+
+class FourierMixing(AttentionModule):
+    """The real part of the Fourier transform over tokens and width, in place of an attention (Lee-Thorp et al. 2021).
+
+    Every token takes part, padding included. Masks and weights are refused.
+    """
+
+    def forward(self, inputs: axes.Hidden, *, mask: Mask | None = None) -> axes.Hidden:
+        """Mix the tokens of each row.
+
+        Args:
+            inputs: Hidden vectors, ``[batch, query, width]``.
+            mask: Must be None; the argument exists so that errors are clear.
+
+        Raises:
+            ArgumentError: If there is a mask.
+        """
+        if mask is not None:
+            raise ArgumentError(f"FNet mixes all tokens and cannot apply the mask {mask!r}; use MultiHead")
+
+        # float32: not every device has a half-precision Fourier transform
+        wide = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
+        mixed: Tensor = torch.fft.fft2(wide, dim=(-2, -1)).real
+        return mixed.to(inputs.dtype)

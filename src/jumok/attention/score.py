@@ -42,8 +42,13 @@ class Score:
         """Return the score of every query and key, ``[batch, head, query, key]``."""
         raise NotImplementedError
 
+    @property
+    def is_dot_product(self) -> bool:
+        """Whether the scores are dot products with the keys, which fused kernels compute."""
+        return False
+
     def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
-        """Return ``(new_query, scale)`` with scores = scale * new_query . key, or None for other formulas.
+        """Return ``(new_query, scale)`` with scores = scale * new_query . key, or None if they are no dot products.
 
         The scale is above 0, because kernels scale after they apply the causal mask: -inf * 0 is NaN, -inf * -1 is inf.
         """
@@ -100,8 +105,12 @@ class ScaledDot(Score):
             return scores
         return self.softcap * torch.tanh(scores / self.softcap)
 
+    @property
+    def is_dot_product(self) -> bool:
+        return self.softcap is None and self.sink is None
+
     def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
-        if self.softcap is not None or self.sink is not None:
+        if not self.is_dot_product:
             return None
         scale = self.get_scale(query)
         if scale >= SMALLEST:
@@ -162,6 +171,10 @@ class General(_ParametricScore):
     def __init__(self, query_width: int, key_width: int, heads: int = 1) -> None:
         super().__init__(query_width, key_width, heads)
         self.matrix = self._make_parameter(query_width, key_width)
+
+    @property
+    def is_dot_product(self) -> bool:
+        return True
 
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         return multiply_by_group(query @ self.matrix.to(query.dtype), key.transpose(-1, -2))

@@ -152,7 +152,6 @@ class RNNSeq2Seq(Model):
     config: RNNSeq2SeqConfig
     reads = "text"
     task = "translate"
-    answers = "text"
     is_encoder_decoder = True
 
     def __init__(self, config: RNNSeq2SeqConfig) -> None:
