@@ -197,14 +197,12 @@ class MultiHead(AttentionLayer):
             head_width = width // heads
         if heads % groups:
             raise ArgumentError(f"{heads} heads cannot be split evenly into {groups} groups")
-        if projection not in PROJECTIONS:
-            raise ArgumentError(f"unknown projection {projection!r}; choose one of {', '.join(PROJECTIONS)}")
 
         value_width = head_width if value_width is None else value_width
         source_width = width if source_width is None else source_width
         key_bias = bias if key_bias is None else key_bias
         sizes = Sizes(width, source_width, heads, groups, head_width, value_width, bias, key_bias)
-        self.projection: Projection = PROJECTIONS[projection](sizes)
+        self.projection = _build_projection(projection, sizes)
         self.output = Linear(heads * value_width, width, bias=bias if output_bias is None else output_bias)
         self._configure(score, dropout, backend, "attention")
         self.rotation = rotation
@@ -316,27 +314,17 @@ class MultiHead(AttentionLayer):
         Args:
             projection: "fused", "batched" or "single".
         """
-        sizes = self.sizes
-        converted = MultiHead(
-            sizes.width,
-            sizes.heads,
-            groups=sizes.groups,
-            head_width=sizes.head_width,
-            value_width=sizes.value_width,
-            source_width=sizes.source_width,
-            bias=sizes.bias,
-            key_bias=sizes.key_bias,
-            output_bias=self.output.bias is not None,
-            projection=projection,
-            score=copy.deepcopy(self.score),
-            rotation=self.rotation,
-            dropout=self.dropout,
-            backend=self.backend,
-        )
-        converted.projection.load_parameters(self.projection.get_parameters())
-        converted.output.load_state_dict(self.output.state_dict())
-        converted.site = self.site
+        converted = copy.deepcopy(self)
+        converted.rotation = self.rotation  # shared by all layers, with the cosines that it stores
+        converted.projection = _build_projection(projection, self.sizes)
+        converted.projection.copy_from(self.projection)
         return converted.to(self.output.weight).train(self.training)
+
+
+def _build_projection(layout: str, sizes: Sizes) -> Projection:
+    if layout not in PROJECTIONS:
+        raise ArgumentError(f"unknown projection {layout!r}; choose one of {', '.join(PROJECTIONS)}")
+    return PROJECTIONS[layout](sizes)
 
 
 def _check_at_least_one(**sizes: int | None) -> None:
