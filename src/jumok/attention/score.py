@@ -31,6 +31,9 @@ class Score:
     #: One score per head, [head], that takes part in the softmax without a value ("attention sink"), or None.
     sink: Tensor | None = None
 
+    #: Whether the scores are dot products with the keys, which fused kernels compute: ``fold_into_query`` is not None.
+    is_dot_product: bool = False
+
     #: Hidden numbers computed for every cell: 0 unless the score keeps a vector per pair of query and key.
     hidden_width: int = 0
 
@@ -41,11 +44,6 @@ class Score:
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         """Return the score of every query and key, ``[batch, head, query, key]``."""
         raise NotImplementedError
-
-    @property
-    def is_dot_product(self) -> bool:
-        """Whether the scores are dot products with the keys, which fused kernels compute."""
-        return False
 
     def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
         """Return ``(new_query, scale)`` with scores = scale * new_query . key, or None if they are no dot products.
@@ -88,6 +86,7 @@ class ScaledDot(Score):
             raise ArgumentError(
                 f"softcap must be above 0 and within the range of float32, not {self.softcap}; None is no bound"
             )
+        object.__setattr__(self, "is_dot_product", self.softcap is None and self.sink is None)  # frozen
 
     def check(self, query: Tensor, key: Tensor) -> None:
         if query.shape[-1] != key.shape[-1]:
@@ -104,10 +103,6 @@ class ScaledDot(Score):
         if self.softcap is None:
             return scores
         return self.softcap * torch.tanh(scores / self.softcap)
-
-    @property
-    def is_dot_product(self) -> bool:
-        return self.softcap is None and self.sink is None
 
     def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
         if not self.is_dot_product:
@@ -168,13 +163,11 @@ class General(_ParametricScore):
         heads: Number of matrices: one per head, or 1 for a shared one.
     """
 
+    is_dot_product = True
+
     def __init__(self, query_width: int, key_width: int, heads: int = 1) -> None:
         super().__init__(query_width, key_width, heads)
         self.matrix = self._make_parameter(query_width, key_width)
-
-    @property
-    def is_dot_product(self) -> bool:
-        return True
 
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         return multiply_by_group(query @ self.matrix.to(query.dtype), key.transpose(-1, -2))
