@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,8 +13,7 @@ from torch import Tensor
 
 from jumok.attention import Cache
 from jumok.errors import ArgumentError, ContextWarning, Report
-from jumok.models import EncoderDecoder, Model, Output, RNNSeq2Seq
-from jumok.models.rnn_seq2seq import State
+from jumok.models import EncoderDecoder, Model, Output
 
 DEFAULT_LIMIT = 64  # new tokens, where the caller of a decoding loop gives no limit
 SLIDE_DIVISOR = 4  # a full window drops 1/4 of the context: a smaller part would be recomputed more often
@@ -281,20 +281,25 @@ class CrossAttentionDecoder(IncrementalDecoder):
 
 
 class RecurrentDecoder(IncrementalDecoder):
-    """Decodes a recurrent encoder-decoder: its past is one state that is passed from step to step."""
+    """Decodes a recurrent encoder-decoder: its past is one state that is passed from step to step.
 
-    def __init__(self, model: RNNSeq2Seq, sources: list[list[int]]) -> None:
+    Args:
+        model: A model whose ``decode(tokens, encoded, state)`` returns logits and the next state.
+    """
+
+    def __init__(self, model: Any, sources: list[list[int]]) -> None:
         super().__init__(warn_about_context)
         tokens, source_token_mask = pad_tokens(sources, model.device)
         self.model = model
-        self.state: State | None = None
+        self.state: Any = None
         self.encoded = model.encode(tokens, source_token_mask=source_token_mask)
-        self.start = torch.full((len(sources), 1), model.config.start, device=tokens.device)
+        self.start = torch.full((len(sources), 1), model.start_token, device=tokens.device)
 
     def prefill(self) -> StepLogits:
         return self.step(self.start)
 
     def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
+        logits: Tensor
         logits, self.state = self.model.decode(tokens, self.encoded, self.state)
         return logits
 
@@ -336,7 +341,7 @@ def create_incremental_decoder(
                 f"this {model.family} model cannot continue a text: its task is to {model.task}; use jumok.run"
             )
         return CausalDecoder(model, prompts, limit, report)
-    if isinstance(model, RNNSeq2Seq):
+    if model.is_recurrent:
         return RecurrentDecoder(model, prompts)
     if isinstance(model, EncoderDecoder):
         tokens, source_token_mask = pad_tokens(prompts, model.device)

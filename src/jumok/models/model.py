@@ -66,6 +66,7 @@ class Model(AttentionModule):
         reads: The (source) input: "text", "image", "regions", "audio" or "numbers".
         task: "continue", "translate", "caption", "transcribe", "fill", "classify", "score", "embed" or "predict".
         is_encoder_decoder: True if the model has ``encode()`` and ``decode()``.
+        is_recurrent: True if the past of the decoder is one state, not the keys and values of every token.
         independent_classes: True if each class has a probability of its own (sigmoid), False if they sum to 1.
         prefix_tokens: Labels of the special positions before the patches or tokens, such as ("[class]",).
         checkpointing: Recompute each block in the backward pass instead of storing its activations: less memory,
@@ -79,6 +80,7 @@ class Model(AttentionModule):
     reads: str
     task: str
     is_encoder_decoder: bool = False
+    is_recurrent: bool = False
     independent_classes: bool = False
     prefix_tokens: tuple[str, ...] = ()
 

@@ -153,6 +153,7 @@ class RNNSeq2Seq(Model):
     reads = "text"
     task = "translate"
     is_encoder_decoder = True
+    is_recurrent = True
 
     def __init__(self, config: RNNSeq2SeqConfig) -> None:
         super().__init__()
