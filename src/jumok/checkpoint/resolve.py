@@ -12,8 +12,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from jumok.defaults import INCLUDED_MODELS as INCLUDED
-from jumok.defaults import LOADABLE_MODELS as LOADABLE
+from jumok.defaults import INCLUDED_MODELS, LOADABLE_MODELS
 from jumok.errors import CheckpointError, describe_type
 
 from . import run_folder
@@ -27,7 +26,7 @@ def resolve_model_path(name: str | Path) -> Path:
     """Return the model folder or .gguf file for a name."""
     if not isinstance(name, str | Path) or not str(name).strip():
         received = repr(name) if isinstance(name, str | Path) else describe_type(name)
-        names = ", ".join((*INCLUDED, *LOADABLE))
+        names = ", ".join((*INCLUDED_MODELS, *LOADABLE_MODELS))
         raise CheckpointError(f"give a folder, a .gguf file or a name ({names}), not {received}")
     path = Path(name)
     if path.is_dir() and run_folder.is_run(path):
@@ -39,7 +38,7 @@ def resolve_model_path(name: str | Path) -> Path:
         return path
     if path.exists():
         raise CheckpointError(f"{path} is neither a model folder nor a .gguf file")
-    if str(name) in INCLUDED:
+    if str(name) in INCLUDED_MODELS:
         return Path(__file__).with_name(str(name))
     return _find_by_name(str(name))
 
@@ -48,7 +47,7 @@ def _find_by_name(name: str) -> Path:
     from jumok.data import catalogue  # only names need it, not paths
 
     entries = {entry.name: entry for entry in catalogue.list_entries()}
-    if name in LOADABLE:
+    if name in LOADABLE_MODELS:
         folder = catalogue.get_cache_folder() / name
         damage = catalogue.find_damage(name, verify=False)
         if damage is not None and folder.is_dir():
@@ -65,7 +64,8 @@ def _find_by_name(name: str) -> Path:
         return next(iter(sorted(folder.glob("*.gguf"))), folder)
     if name in entries:
         raise CheckpointError(
-            f"{name} is in the catalogue, but is not a model that jumok can load; choose one of {', '.join(LOADABLE)}"
+            f"{name} is in the catalogue, but is not a model that jumok can load; choose one of "
+            f"{', '.join(LOADABLE_MODELS)}"
         )
 
     snapshot = find_snapshot(name)
@@ -73,7 +73,7 @@ def _find_by_name(name: str) -> Path:
         return snapshot
     raise CheckpointError(
         f"there is no folder or .gguf file {name!r}, and the catalogue has no such model "
-        f"({', '.join(sorted(LOADABLE))}); {' and '.join(INCLUDED)} come with the package"
+        f"({', '.join(sorted(LOADABLE_MODELS))}); {' and '.join(INCLUDED_MODELS)} come with the package"
     )
 
 
