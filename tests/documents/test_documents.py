@@ -243,7 +243,7 @@ def test_models_page_names_every_family_type_and_model(page: Path) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     for family in describe_families():
         name = str(family["family"])
-        begin, end = f"| `{name}` | `{FAMILIES[name][1]}` |", f"| {family['parameters']:,} |"
+        begin, end = f"| `{name}` | `{FAMILIES[name]}` |", f"| {family['parameters']:,} |"
         assert any(row.startswith(begin) and row.endswith(end) for row in rows), family
     assert not [kind for kind in DIALECTS if f"`{kind}`" not in text]
     for entry in (find_entry("smollm2"), find_entry("minilm")):
