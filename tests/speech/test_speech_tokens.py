@@ -14,7 +14,7 @@ from transformers.models.whisper.configuration_whisper import NON_SPEECH_TOKENS
 
 import jumok
 from catalogue_cache import download_or_skip
-from jumok.checkpoint.openai_whisper.published_source import read_special_tokens
+from jumok.checkpoint.openai_whisper import read_special_tokens
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.errors import ArgumentError, CheckpointError
 

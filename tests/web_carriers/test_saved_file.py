@@ -42,7 +42,7 @@ def build_gpt(length: int, heads: int = 2, positions: str = "learned") -> Loaded
     with torch.no_grad():
         for block in model.blocks:
             block.attention.projection.joined.weight.mul_(12)  # so that heads attend to some keys more than to others
-    return Loaded(model, Tokenizer.for_bytes(), config, "gpt")
+    return Loaded(model, Tokenizer.for_bytes())
 
 
 def save(path: Path, *arguments: Any, edits: tuple[Edit, ...] = (), **settings: Any) -> SavedPage:

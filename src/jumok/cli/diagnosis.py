@@ -296,7 +296,7 @@ def _find_device() -> str:
 
 
 def _inspect_caches() -> Iterator[CacheFolder]:
-    from jumok.checkpoint.hub_cache import locate_hub_cache
+    from jumok.checkpoint.resolve import locate_hub_cache
     from jumok.data.catalogue import get_cache_folder
 
     for name, path in (("jumok", get_cache_folder()), ("Hugging Face Hub", locate_hub_cache())):

@@ -125,7 +125,7 @@ def cost(
 ) -> None:
     """Compute what a model costs, and whether it fits into the memory of this machine, without running it. MODEL is a
     folder, a .gguf file, or a name from the catalogue; without MODEL, the options describe a GPT-2 of another size."""
-    from jumok.checkpoint.read_config import read_config
+    from jumok.checkpoint.load import read_config
     from jumok.lab.cost.cost_report import report_cost
     from jumok.models.gpt import GPTConfig
 

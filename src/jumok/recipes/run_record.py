@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from jumok import __version__
 from jumok.checkpoint import run_folder
-from jumok.checkpoint.run_lock import LOCK_FILE, lock_run
+from jumok.checkpoint.run_folder import LOCK_FILE, lock_run
 from jumok.checkpoint.tensor_files import read_json
 from jumok.data.readers.file_list import list_files
 from jumok.errors import ArgumentError, CheckpointError, JumokError, Report, TrainingError

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
-from jumok.generate.decoding import pad_right
+from jumok.generate.decoding import pad_tokens
 from jumok.retrieval.search.embedding import embed_token_ids, normalize_rows
 
 from .model_inputs import ModelInput
@@ -133,7 +133,7 @@ def _encode_and_pad(
     loaded: Loaded, inputs: list[ModelInput]
 ) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
     """Return token ids, padded on the right, and their mask (True = real token)."""
-    tokens, token_mask = pad_right([model_input.token_ids for model_input in inputs], loaded.model.device)
+    tokens, token_mask = pad_tokens([model_input.token_ids for model_input in inputs], loaded.model.device)
     if token_mask is None:
         token_mask = torch.ones_like(tokens, dtype=torch.bool)
     return tokens, token_mask

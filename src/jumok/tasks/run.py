@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from jumok.checkpoint import Loaded, load
-from jumok.errors import ArgumentError
-from jumok.generate.incremental_decoder import Report, warn_about_context
+from jumok.errors import ArgumentError, Report
+from jumok.generate.decoding import warn_about_context
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer
 from .model_inputs import INPUT_NAMES, ModelInput, RawInput, read_input, split_batch

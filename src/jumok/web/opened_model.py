@@ -160,7 +160,7 @@ def _load(source: Any, tokenizer: object, notes: list[str]) -> AnyLoaded:
     if isinstance(source, Loaded | LoadedTransformers):
         return source if opened_tokenizer is None else replace(source, tokenizer=opened_tokenizer)
     if isinstance(source, Model):
-        return Loaded(source, opened_tokenizer, source.config, source.family)
+        return Loaded(source, opened_tokenizer)
     if isinstance(source, nn.Module):
         folder = getattr(source, "name_or_path", "")
         return LoadedTransformers(source, opened_tokenizer, Path(folder if isinstance(folder, str) else ""))

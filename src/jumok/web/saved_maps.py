@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from jumok.attention.mask import Mask
-from jumok.attention.mask.composite_masks import And, Not
+from jumok.attention.mask.base import And, Not
 from jumok.attention.mask.position_masks import Causal, Edge, Window
 
 from . import messages

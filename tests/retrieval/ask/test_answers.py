@@ -51,7 +51,7 @@ def index(folder: Path) -> Iterator[FolderIndex]:
 def reader() -> PromptReader:
     torch.manual_seed(5)
     model = GPT(GPTConfig(vocabulary=256, length=2048, width=16, layers=2, heads=2, positions="rotary")).eval()
-    return PromptReader(Loaded(model, Tokenizer.for_bytes(), model.config, "gpt"))
+    return PromptReader(Loaded(model, Tokenizer.for_bytes()))
 
 
 def make_hit(cosine: float | None, text: str = "The ferry leaves at noon.") -> Hit:

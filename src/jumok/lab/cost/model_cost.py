@@ -18,8 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from jumok.attention import Cache
-from jumok.attention.fourier import FourierMixing
-from jumok.attention.multihead import AttentionLayer
+from jumok.attention.multihead import AttentionLayer, FourierMixing
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text, Texts
 from jumok.layers import FeedForward, GatedFeedForward, LayerNorm, LearnedPositions, RMSNorm

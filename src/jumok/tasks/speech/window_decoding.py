@@ -17,8 +17,7 @@ from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.generate.beam import BeamSettings, search_scored_beams
-from jumok.generate.decoding import CrossAttentionDecoder
-from jumok.generate.incremental_decoder import StepLogits
+from jumok.generate.decoding import CrossAttentionDecoder, StepLogits
 from jumok.generate.sampling import Sampling
 from jumok.models.speech import Speech
 
