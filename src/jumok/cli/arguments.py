@@ -88,17 +88,15 @@ def load_and_prepare(
         (text,) = read_arguments((text,))
 
     with show_status(f"loading {model}", quiet):
-        from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
+        from jumok.checkpoint import Loaded
+        from jumok.checkpoint.transformers_folder import open_model
         from jumok.tasks.labelled_input import prepare_input
-        from jumok.tasks.transformers_input import prepare_transformers_input
 
         loaded = open_model(model, lambda message: click.echo(f"jumok: {message}", err=True))
 
     with show_status("reading", quiet):
-        if isinstance(loaded, LoadedTransformers):
-            text = read_if_text_file(text) if loaded.reads == "text" else text
-            return loaded, prepare_transformers_input(loaded, text, limit or defaults.ANSWER_TOKENS)
-        if loaded.model.reads in ("text", "numbers"):
+        reads = loaded.model.reads if isinstance(loaded, Loaded) else loaded.reads
+        if reads in ("text", "numbers"):
             text = read_if_text_file(text)
         labelled = prepare_input(loaded, text, limit, begin=begin)
     if labelled.warning:

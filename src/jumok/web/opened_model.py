@@ -25,10 +25,8 @@ from jumok.lens.restart import read_versions
 from jumok.lens.run_progress import RunProgress
 from jumok.models import Model
 from jumok.tap import Listener, listen
-from jumok.tasks.labelled_input import LabelledInput, label_input, prepare_input
-from jumok.tasks.model_inputs import encode_text
-from jumok.tasks.transformers_image import locate_patches
-from jumok.tasks.transformers_input import prepare_transformers_input, prepare_transformers_text
+from jumok.tasks.labelled_input import LabelledInput, prepare_input
+from jumok.tasks.transformers_input import locate_patches
 
 from .answers import predictions
 from .answers.predictions import Predictions
@@ -104,17 +102,11 @@ class OpenedModel:
                 raise ArgumentError("the text is empty; give the model an input")
             if self.reads == "text" and self.loaded.tokenizer is None:
                 raise ArgumentError("this model has no tokenizer, so it cannot read a text; pass tokenizer=...")
-            if isinstance(self.loaded, LoadedTransformers):
-                return prepare_transformers_text(self.loaded, literal)
-            if self.reads == "numbers":
-                return prepare_input(self.loaded, literal)  # numbers in a text; a path is never read
-            return label_input(self.loaded, encode_text(self.loaded, literal))
+            return prepare_input(self.loaded, literal, literal=True)  # a path is never read
         if text is not None or start_text is None:
             kind = {"image": "an image", "regions": "regions of an image"}.get(self.reads, self.reads)
             example = "talk.wav" if self.reads == "audio" else "picture.png"
             raise ArgumentError(f"this model reads {kind}; start the page with one: jumok look MODEL {example} --open")
-        if isinstance(self.loaded, LoadedTransformers):
-            return prepare_transformers_input(self.loaded, start_text)
         return prepare_input(self.loaded, start_text, begin=begin)
 
     def remember(self, name: str, version: object, compute: Callable[[], Any]) -> Any:

@@ -20,7 +20,7 @@ from jumok.lens.describe.table_rows import pool_labelled_head
 from jumok.lens.sites import TARGET
 from jumok.tasks.speech.audio_window import POSITIONS_PER_SECOND
 from jumok.tasks.speech.listening import compute_listening, read_capture_rows
-from jumok.tasks.transformers_image import locate_patches
+from jumok.tasks.transformers_input import locate_patches
 
 from .look_reports import TEXTS, ListeningReport, QueryReport
 
