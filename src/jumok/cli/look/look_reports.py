@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jumok.lens.describe.query_sources import KeyChoice, QueryPosition, QuerySources
     from jumok.lens.effects.effect_table import Effects
     from jumok.tasks.labelled_input import LabelledInput
-    from jumok.tasks.speech.word_times import Word
+    from jumok.tasks.speech import Word
 
 TEXTS = Texts(__file__)
 

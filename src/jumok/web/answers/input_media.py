@@ -19,9 +19,9 @@ from jumok.data.images.preparation import stretch_pixels
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture
 from jumok.lens.sites import SOURCE
+from jumok.tasks.speech import Word
 from jumok.tasks.speech.audio_window import POSITIONS_PER_SECOND
 from jumok.tasks.speech.listening import Head, compute_listening, list_timing_sites, locate_words
-from jumok.tasks.speech.word_times import Word
 from jumok.web import messages
 
 if TYPE_CHECKING:
