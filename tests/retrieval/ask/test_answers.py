@@ -18,8 +18,8 @@ from jumok.errors import ArgumentError
 from jumok.models import GPT, GPTConfig
 from jumok.retrieval import FolderIndex, Hit, Passage, open_index
 from jumok.tasks.ask import AskSettings, CutPassage, PromptReader, Reading, VerdictRule, ask
+from jumok.tasks.ask.answer import find_missing_words, share_words
 from jumok.tasks.ask.answer_question import choose_controls, measure_cuts
-from jumok.tasks.ask.verdict import find_missing_words, share_words
 
 FILES = {
     "boat.txt": "The ferry Halla leaves Jeju for Mokpo at 13:40 every day except Monday.\n\n"
