@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError, Report
-from jumok.generate.decoding import pad_right, warn_about_context
+from jumok.generate.decoding import pad_tokens, warn_about_context
 from jumok.retrieval.search.embedding import embed_token_ids, normalize_rows
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer
@@ -202,7 +202,7 @@ def _encode_and_pad(
     loaded: Loaded, inputs: list[ModelInput]
 ) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
     """Return token ids, padded on the right, and their mask (True = real token)."""
-    tokens, token_mask = pad_right([model_input.token_ids for model_input in inputs], loaded.model.device)
+    tokens, token_mask = pad_tokens([model_input.token_ids for model_input in inputs], loaded.model.device)
     if token_mask is None:
         token_mask = torch.ones_like(tokens, dtype=torch.bool)
     return tokens, token_mask
