@@ -26,9 +26,11 @@ check: $(VENV)/.dev $(VENV)/.page  ## Check style and types (the tests check ten
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE) $(DOCUMENTS)
 	$(BIN)/mypy
+	$(BIN)/python tools/page_protocol.py --check
 	@$(NODE) npm run --silent check && node build.mjs --check
 
-page: $(VENV)/.page  ## Build the page from page/ into src/jumok/web/static (after a change of its TypeScript).
+page: $(VENV)/.page  ## Build the page from page/ into src/jumok/web/static (after a change of its TypeScript or its messages).
+	$(BIN)/python tools/page_protocol.py
 	@$(NODE) npm run --silent check && node build.mjs
 
 docs: $(VENV)/.docs  ## Build the documentation site into site/; warnings and broken links are errors.

@@ -1,6 +1,6 @@
 """Add a model family: a language model whose only position information is a linear bias (Press et al. 2022, ALiBi).
 
-You learn: a family is a config and a model that declares what it reads, its task and what it answers."""
+You learn: a family is a config and a model that declares what it reads and its task."""
 
 import tempfile
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class AlibiConfig(Config):
 @register_family
 class Alibi(Model):
     family, config_class = "alibi", AlibiConfig
-    reads, task, answers = "text", "continue", "text"
+    reads, task = "text", "continue"
 
     def __init__(self, config):
         super().__init__()

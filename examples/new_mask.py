@@ -1,7 +1,7 @@
 """Write a mask of your own and combine it with the others.
 
-You learn: a mask is a class with two methods, one for single cells and one for whole blocks of cells. The second lets
-the blocked backend skip blocks; it may answer "partly" for any block, which is always correct.
+You learn: a mask is a class with one method, which says for every cell whether the query may attend to the key. A
+second one, ``classify_blocks``, would let the blocked backend skip whole blocks of cells.
 """
 
 from dataclasses import dataclass
@@ -10,12 +10,11 @@ import torch
 
 from jumok import attend
 from jumok.attention import mask
-from jumok.attention.grid import BlockGrid, Grid
-from jumok.attention.mask.base import PARTIAL, BlockClasses, Mask
+from jumok.attention.grid import Grid
 
 
 @dataclass(frozen=True, repr=False)
-class Strided(Mask):
+class Strided(mask.Mask):
     """Every ``stride``-th key before and after the query (Child et al. 2019, Sparse Transformer)."""
 
     stride: int
@@ -25,11 +24,6 @@ class Strided(Mask):
     def evaluate(self, grid: Grid) -> torch.Tensor:
         """Return True where the query may attend to the key."""
         return (grid.query - grid.key) % self.stride == 0
-
-    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        """Return PARTIAL for every block: evaluate each cell."""
-        shape = torch.broadcast_shapes(blocks.query_low.shape, blocks.key_low.shape)
-        return torch.full(shape, PARTIAL, dtype=torch.int8)
 
     def __repr__(self) -> str:
         return f"strided({self.stride})"

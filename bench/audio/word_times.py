@@ -26,7 +26,7 @@ from torch import Tensor
 import jumok
 from jumok.checkpoint import Loaded
 from jumok.data.audio.audio_files import read_audio
-from jumok.data.audio.synthesis import SpokenWord
+from jumok.data.audio.utterance import SpokenWord
 from jumok.data.datasets.speech_recordings import list_recordings
 from jumok.lab.experiments.timed_speech import (
     CALIBRATION_TEXTS,

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pyarrow import parquet
 from term_ranking import SplitTerms, TermRanking, find_rank, measure_recall
 
-from jumok.data.datasets.text_corpora import require_entry_folder
+from jumok.data.catalogue import download_entry
 from jumok.retrieval.search.bm25 import split_terms
 
 # every bill's title ends with one of these: they say nothing about the subject
@@ -25,7 +25,7 @@ COMMON_ENDINGS = ("법률안", "법안", "관한", "일부개정법률안", "전
 
 def read_bills() -> list[tuple[str, str]]:
     """Return the title and the reason of each bill that has a reason."""
-    folder = require_entry_folder("assembly", download=True)
+    folder = download_entry("assembly")
     titles = parquet.read_table(folder / "bills.parquet", columns=["BILL_ID", "BILL_NAME"])
     names = dict(zip(*(column.to_pylist() for column in titles.columns), strict=True))
     reasons = parquet.read_table(folder / "bill_texts.parquet", columns=["BILL_ID", "propose_reason"])

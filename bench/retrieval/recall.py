@@ -26,8 +26,7 @@ from term_ranking import TermRanking, find_rank, measure_recall
 
 import jumok
 from jumok.checkpoint import Loaded
-from jumok.data.catalogue import get_cache_folder
-from jumok.data.datasets.text_corpora import require_entry_folder
+from jumok.data.catalogue import download_entry, get_cache_folder
 from jumok.retrieval import Passage
 from jumok.retrieval.files.read_passages import read_passages
 from jumok.retrieval.search.bm25 import BM25Index, split_terms
@@ -49,9 +48,9 @@ def main() -> None:
     parser.add_argument("--fusions", action="store_true", help="compare ways of combining rankings")
     arguments = parser.parse_args()
 
-    folder = require_entry_folder("gutenberg", download=True)
+    folder = download_entry("gutenberg")
     passages = [passage for file in sorted(folder.glob("*.txt")) for passage in read_passages(file, file.name)]
-    embedder = jumok.load(require_entry_folder("minilm", download=True))
+    embedder = jumok.load(download_entry("minilm"))
     matrix = read_vectors(arguments.vectors, embedder, passages)
     questions = read_questions(answerable=True)
     expected = {question.id: find_passages(question, passages) for question in questions}

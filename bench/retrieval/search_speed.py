@@ -20,7 +20,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import jumok
-from jumok.data.datasets.text_corpora import require_entry_folder
+from jumok.data.catalogue import download_entry
 from jumok.retrieval.search.embedding import embed_passages
 from jumok.retrieval.search.vectors import VectorIndex
 from measure import compare_interleaved
@@ -47,8 +47,8 @@ def measure_embedding(rounds: int, number: int) -> None:
         rounds: Rounds of the comparison.
         number: Passages of a round.
     """
-    folder = require_entry_folder("minilm", download=True)
-    book = require_entry_folder("gutenberg", download=True) / "carroll-alice.txt"
+    folder = download_entry("minilm")
+    book = download_entry("gutenberg") / "carroll-alice.txt"
     words = book.read_text(encoding="utf-8", errors="replace").split()
     lengths = np.random.default_rng(0).integers(30, 100, number)  # words, as the passages of files have
     ends = np.cumsum(lengths) % (len(words) - 100)

@@ -25,7 +25,7 @@ import jumok
 from jumok.data.catalogue import download_entry, get_cache_folder
 from jumok.retrieval import FolderIndex, Passage, open_index
 from jumok.tasks.ask import AskSettings, PromptReader, VerdictRule, ask
-from jumok.tasks.ask.verdict import find_missing_words
+from jumok.tasks.ask.answer import find_missing_words
 
 # The rule is applied afterwards, so that thresholds can be compared: nothing is rejected before it is read.
 PASSAGES = 30_176  # of the catalogue's books

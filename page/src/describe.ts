@@ -1,8 +1,7 @@
 /** Describe heads, weights and edits in words and numbers. */
 
 import type { App } from "./app";
-import { listPassageCuts } from "./answer/cuts";
-import { listStretches } from "./sound/stretches";
+import { listPassageCuts, listStretches } from "./cuts";
 import type { Rectangle } from "./map/painter";
 import type { Edit, Run, Selection, Sequence, Site } from "./protocol";
 
@@ -12,7 +11,7 @@ export function labelsOf(run: Run, sequence: Sequence): string[] {
 }
 
 export function describeHead(app: App, { site, head }: Pick<Selection, "site" | "head">): string {
-  const layer = app.run.value?.sites[site]?.layer ?? 0;
+  const layer = app.run.current.value?.sites[site]?.layer ?? 0;
   return app.words.value.headName(typeof layer === "string" ? shortenSite(layer) : layer, head);
 }
 
@@ -97,8 +96,8 @@ export function describePositions(indices: number | number[] | null | undefined,
 
 /** Return the changes of the list: one for each edit, and one for each stretch of audio that several edits hide. */
 export function listChanges(app: App): { text: string; edits: number[] }[] {
-  const run = app.run.value;
-  const edits = app.edits.value;
+  const run = app.run.current.value;
+  const edits = app.edits.current.value;
   const changes = edits.map((edit, index) => ({ text: "", edit, edits: [index] }));
   for (const { first, end, edits: indices } of listStretches(run, edits)) {
     const { begin, positions_per_second: rate } = run!.audio!;
@@ -114,7 +113,7 @@ export function listChanges(app: App): { text: string; edits: number[] }[] {
 /** Describe an edit in one line. */
 export function describeEdit(app: App, edit: Edit): string {
   const words = app.words.value;
-  const run = app.run.value;
+  const run = app.run.current.value;
   const site = run?.sites.find((candidate) => edit.layer !== null && appliesTo(edit, candidate)) ?? null;
   const layer =
     edit.layer === null || edit.layer === undefined

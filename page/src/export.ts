@@ -23,8 +23,8 @@ export function exportPng(app: App, canvas: HTMLCanvasElement | null): void {
 }
 
 function nameFile(app: App): string {
-  const { site, head } = app.selection.value;
-  const model = app.run.value?.model.name.split(/[\\/]/).pop() ?? "jumok";
+  const { site, head } = app.selection.current.value;
+  const model = app.run.current.value?.model.name.split(/[\\/]/).pop() ?? "jumok";
   return `${model}-${site}-${head}`;
 }
 
@@ -35,10 +35,10 @@ export async function exportSvg(app: App): Promise<void> {
 
 /** Build the SVG of the selected head; text stays text. */
 export async function buildSvg(app: App): Promise<string | null> {
-  const run = app.run.value;
-  const site = app.site.value;
+  const run = app.run.current.value;
+  const site = app.selection.site.value;
   if (!run || !site) return null;
-  const { site: index, head, query } = app.selection.value;
+  const { site: index, head, query } = app.selection.current.value;
   const shown: Shown = app.shown.value === "all" ? "edited" : run.edited ? app.shown.value : "clean";
   const map: MapId = { run: run.run, shown, site: index, head, skipFirst: app.skipFirst.value };
   const cutRange = (count: number, centre: number): [number, number] => {
@@ -46,7 +46,7 @@ export async function buildSvg(app: App): Promise<string | null> {
     return [Math.floor(first), Math.min(count, Math.floor(first) + MAX_SVG_SIDE)];
   };
   const [firstQuery, endQuery] = cutRange(site.queries, query ?? 0);
-  const [firstKey, endKey] = cutRange(site.keys, app.selection.value.key ?? query ?? 0);
+  const [firstKey, endKey] = cutRange(site.keys, app.selection.current.value.key ?? query ?? 0);
   const [rows, columns] = [endQuery - firstQuery, endKey - firstKey];
   const weights = new Float32Array(rows * columns);
   const step = Math.max(1, Math.floor(4096 / columns));
@@ -67,7 +67,7 @@ export async function buildSvg(app: App): Promise<string | null> {
   const parts = [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family='${FONT}' font-size="12" fill="${colours.ink}">`,
     `<rect width="100%" height="100%" fill="${theme === "light" ? "#ffffff" : "#10141c"}"/>`,
-    `<text x="8" y="18" font-weight="600">${escapeXml(`${run.model.name}: ${describeHead(app, app.selection.value)}`)}</text>`,
+    `<text x="8" y="18" font-weight="600">${escapeXml(`${run.model.name}: ${describeHead(app, app.selection.current.value)}`)}</text>`,
   ];
   for (let row = 0; row < rows; row++) {
     const label = escapeXml(labelsOf(run, site.query_sequence)[firstQuery + row]);

@@ -1,35 +1,40 @@
-/**
- * The messages between the page and a session (src/jumok/web/session.py).
+/** The messages of the page, generated from src/jumok/web/messages.py and asks.py by `make page`.
  *
- * The page asks; the session answers. An ask is one JSON object with an `id`. Whatever the carrier (WebSocket, notebook
- * widget, saved file), an answer is a JSON head plus binary buffers:
+ * The page asks: one JSON object with the fields `ask` and `id`, and those of `Asks`. Whatever carries the messages, an
+ * answer is a JSON head plus binary buffers, whose numbers are little-endian:
  *
- *     { "answer": id, "body": ..., "buffers": [byte lengths] }   + the buffers
- *     { "progress": id, "done": 3, "total": 12, "stage": "layers" }
- *     { "failed": id, "message": "a sentence", "reason": "busy" | "cancelled" | "outdated" | "invalid" | "internal" }
- *     { "state": { ... } }                                        pushed without an ask
+ *     { "answer": id, "body": ..., "buffers": [byte lengths] }   and the buffers; or one of
+ *     Failure, Progress, { "state": State }
  *
- * Over a WebSocket a message is binary: a 4-byte little-endian length, the head in UTF-8, then the buffers one after the
- * other. All integers in buffers are little-endian.
- */
+ * Over a WebSocket a message is binary: the length of the head (4 bytes, little-endian), the head, then the buffers. */
 
-/** Which forward pass: without edits, with the edits, or edited minus clean. */
-export type Pass = "clean" | "edited";
-export type Shown = Pass | "difference";
+export type Pass = "clean" | "edited"; // which forward pass: without edits, or with them
+export type Shown = "clean" | "edited" | "difference"; // or edited minus clean
 export type Sequence = "source" | "target";
+export type Language = "en" | "ko";
+export type Reads = "text" | "image" | "audio" | "numbers";
+export type Over = "heads" | "edges";
+export type Predicts = "next token" | "masked token" | "class" | "number" | "vector";
+export type StepName = "query" | "key" | "product" | "scale" | "bias" | "mask" | "softmax" | "value" | "sum";
+export type Reason = "busy" | "cancelled" | "outdated" | "invalid" | "internal"; // why an ask failed
+export type AskId = number | string;
+export type SavedMap = ExactWeights | RoundedWeights | PooledWeights | ComputedWeights;
 
-/** An edit, as `Edit.to_json` writes it. */
+/** An edit, as `Edit.to_json` of jumok.lens writes it; each kind has some of the fields. */
 export interface Edit {
-  edit: "Ablate" | "KnockOut" | "Scale" | "Remask" | "Patch";
+  edit: "Ablate" | "KnockOut" | "Patch" | "Scale" | "Remask";
   layer: number | string | null;
   head?: number | number[] | null;
-  query?: number | number[] | null;
-  key?: number | number[] | null;
-  temperature?: number;
-  mask?: string | null;
   part?: string;
   by?: string;
-  [field: string]: unknown;
+  seed?: number;
+  source?: string | null;
+  query?: number | number[] | null;
+  key?: number | number[] | null;
+  batch?: number | number[] | null;
+  positions?: number | number[] | null;
+  temperature?: number;
+  mask?: string | null;
 }
 
 /** Where the user is. Shared with `widget.selection` and with links. */
@@ -40,31 +45,54 @@ export interface Selection {
   key: number | null;
 }
 
+/** A model that the page can choose. */
 export interface ModelEntry {
   name: string; // what a `run` ask sends back; only names of this list are accepted
   title: string;
-  reads: "text" | "image" | "audio" | "numbers";
+  reads: Reads;
 }
 
-/** Answer to {ask: "hello", language}. Sent at once, before torch is imported. */
+/** Where questions are answered from, and the first question. */
+export interface Questions {
+  folder: string;
+  question: string;
+  max_question: number;
+}
+
+/** What the page shows first. Sent at once, before torch is imported. */
 export interface Hello {
   version: string;
   carrier: "server" | "widget" | "file";
-  /** The asks that this session can answer. A saved file cannot `run`, `effect` or `generate`. */
-  can: string[];
+  can: string[]; // the asks that this session can answer; a saved file cannot `run`
   models: ModelEntry[];
-  /** What to show first: given on the command line, or set by `jumok.show`. */
   model: string;
   text: string;
   edits: Edit[];
   selection: Selection | null;
-  language: "en" | "ko" | null; // null: the browser decides
+  language: Language | null; // null: the browser decides
   max_text: number; // longest text in characters
-  /** Where questions are answered from, and the first question; null or missing: the page shows a text. */
-  questions?: { folder: string; question: string; max_question: number } | null;
+  questions: Questions | null; // null: the page shows a text
 }
 
-/** Ask {ask: "question", question} -> with progress. The index and the reader are those of the command. */
+/** A passage, and what cutting it changes. */
+export interface CutPassage {
+  location: string; // "file:line"
+  text: string;
+  bm25: number | null;
+  cosine: number | null;
+  change: number | null; // of the answer's log-probability when the passage is cut, in nats
+  word: string; // the word of the answer that changes most
+  word_change: number | null; // of the log-probability of its token
+  attention: number | null; // share that it receives; null before `evidence`
+  missing: string[]; // if the answer depends on the passage: numbers and names of the answer that are not in it
+}
+
+/** A passage that the model read. */
+export interface Passage extends CutPassage {
+  range: [number, number] | null; // its positions in the prompt
+}
+
+/** An answer from the files of a folder. */
 export interface Answer {
   number: number; // later asks name it as `answer`
   question: string;
@@ -79,59 +107,25 @@ export interface Answer {
   is_cuttable: boolean; // whether there is a text to measure
   has_attention: boolean; // whether {ask: "run", answer} can show the prompt and the answer
 }
-export interface Passage {
-  location: string; // "file:line"
-  text: string;
-  bm25: number | null;
-  cosine: number | null;
-  change: number | null; // of the answer's log-probability when the passage is cut, in nats
-  word: string; // the word of the answer that changes most
-  word_change: number | null; // of the log-probability of its token
-  attention: number | null; // share that it receives; null before `evidence`
-  missing: string[]; // if the answer depends on the passage: numbers and names of the answer that are not in it
-  range: [number, number] | null; // its positions in the prompt
-}
 
-/** {ask: "evidence", answer} -> with progress: what takes longer than the answer. */
+/** What takes longer than the answer. */
 export interface Evidence {
+  number: number;
   attention: number[]; // on each passage
-  controls: Omit<Passage, "range">[]; // random passages, cut in the same way
+  controls: CutPassage[]; // random passages, cut in the same way
 }
 
-/** {ask: "cut", answer, cut: [indices]} -> with progress: the answer without some passages. A newer one stops it. */
+/** The answer without some passages. */
 export interface CutAnswer {
+  number: number;
   cut: number[];
-  change: number; // of the first answer's log-probability, in nats
+  change: number | null; // of the first answer's log-probability, in nats
   text: string | null; // what the model writes now
   reached_limit: boolean;
   note: string | null; // why there is no text
 }
 
-/** Ask {ask: "run", model, text, edits, generate, answer?}. `answer`: the prompt of that answer is read. `text` null: the input given at the start (an image, audio, a file). */
-export interface Run {
-  run: number; // later asks name it; an ask for an older run fails with reason "outdated"
-  model: ShownModel;
-  text: string | null; // of a prompt, its question; null: the input is not text
-  source: string[]; // labels of the positions
-  target: string[]; // labels of the decoder's positions; empty without decoder
-  image: Picture | null;
-  audio: Sound | null;
-  answer: string | null; // of a model that answers: translation, caption, transcript, class, numbers
-  edited_answer: string | null; // the transcript of audio that the model writes under the edits; null without edits
-  /** Of the prompt of an answer: the positions of its passages. */
-  answered?: { number: number; passages: { location: string; range: [number, number] }[] } | null;
-  generated: number; // the first generated position (of the target, if there is one); equal to the length if none
-  unknown: string[]; // words outside the vocabulary
-  notes: string[]; // sentences that the user must read (cut, warnings)
-  sites: Site[];
-  edits: Edit[];
-  clean: Prediction[];
-  edited: Prediction[] | null; // null without edits
-  first_selection: Selection | null; // a head with a pattern, to show first; null: no suggestion
-  change: number | null; // Kullback-Leibler divergence of the last prediction in nats, clean || edited
-  seconds: number;
-}
-
+/** The model of a run. */
 export interface ShownModel {
   name: string;
   family: string;
@@ -140,10 +134,45 @@ export interface ShownModel {
   heads: number; // in all sites together
   is_editable: boolean;
   reason: string; // why it is not editable
-  predicts: "next token" | "masked token" | "class" | "number" | "vector";
+  predicts: Predicts;
   has_tokenizer: boolean; // whether another text can be typed
 }
 
+/** Positions that are patches of an image. */
+export interface Grid {
+  rows: number;
+  columns: number;
+  prefix: number; // positions before the first patch, such as the class token
+}
+
+/** The image that the model read. */
+export interface Picture extends Grid {
+  width: number;
+  height: number;
+  png: number; // index of the buffer with the PNG bytes
+}
+
+/** A word of a transcript. Times are seconds from the start of the audio. */
+export interface SpokenWord {
+  text: string;
+  start: number;
+  end: number;
+  rows: [number, number]; // the decoder's rows that write its tokens: first, and the one after the last
+}
+
+/** The audio that the model read, at most one window. */
+export interface Sound {
+  seconds: number;
+  begin: number; // where it begins in the recording
+  positions: number; // of the source that it fills; silence follows up to the end of the window
+  positions_per_second: number;
+  bands: number; // of the spectrogram
+  frames: number;
+  words: SpokenWord[];
+  heads: [number, number][]; // site and head of the cross-attention heads that follow the audio in time
+}
+
+/** An attention of the model. */
 export interface Site {
   name: string; // "decoder.blocks.0.cross"
   layer: number | string; // as an edit names it
@@ -157,63 +186,73 @@ export interface Site {
   is_causal: boolean;
   has_mask: boolean;
   scale: number | null; // factor of the dot products, 1/sqrt(head width); null for other scores
-  grid?: { rows: number; columns: number; prefix: number }; // of its keys, if they are patches of the image
+  grid: Grid | null; // of its keys, if they are patches of the image
 }
 
-/** What the model predicts at one position (one entry for a classifier). At most 5 candidates; the last prediction of a
- * run with edits lists those of both passes. */
+/** A token or class with its probability. */
+export interface Candidate {
+  label: string;
+  id: number;
+  probability: number;
+}
+
+/** What the model predicts at one position (one entry for a classifier). */
 export interface Prediction {
   position: number; // -1 for a whole input
-  candidates: { label: string; id: number; probability: number }[];
-  /** The token that really follows (or stands there, for a masked model), and its probability. */
-  actual: { label: string; id: number; probability: number } | null;
+  candidates: Candidate[]; // at most 5; the last prediction of a run with edits lists those of both passes
+  actual: Candidate | null; // the token that really follows (or stands there, for a masked model)
 }
 
-export interface Picture {
-  width: number;
-  height: number;
-  png: number; // index of the buffer with the PNG bytes
-  rows: number; // patches
-  columns: number;
-  prefix: number; // positions before the first patch, such as the class token
+/** A passage in a prompt. */
+export interface PromptPassage {
+  location: string;
+  range: [number, number];
 }
 
-/** The audio that the model read, at most one window. Times are seconds from its start. */
-export interface Sound {
+/** Of the prompt of an answer: the positions of its passages. */
+export interface Answered {
+  number: number;
+  passages: PromptPassage[];
+}
+
+/** A model that has read an input, without and with edits. Buffer 0: the PNG of an image. */
+export interface Run {
+  run: number; // later asks name it; an ask for an older run fails with reason "outdated"
+  model: ShownModel;
+  text: string | null; // of a prompt, its question; null: the input is not text
+  source: string[]; // labels of the positions
+  target: string[]; // labels of the decoder's positions; empty without decoder
+  image: Picture | null;
+  audio: Sound | null;
+  answer: string | null; // of a model that answers: translation, caption, transcript, class, numbers
+  edited_answer: string | null; // the transcript of audio that the model writes under the edits; null without edits
+  answered: Answered | null;
+  generated: number; // the first generated position (of the target, if there is one); equal to the length if none
+  unknown: string[]; // words outside the vocabulary
+  notes: string[]; // sentences that the user must read (cut, warnings)
+  sites: Site[];
+  edits: Edit[];
+  clean: Prediction[];
+  edited: Prediction[] | null; // null without edits
+  first_selection: Selection | null; // a head with a pattern, to show first; null: no suggestion
+  change: number | null; // Kullback-Leibler divergence of the last prediction in nats, clean || edited
   seconds: number;
-  begin: number; // where it begins in the recording
-  positions: number; // of the source that it fills; silence follows up to the end of the window
-  positions_per_second: number;
-  bands: number; // of the spectrogram
-  frames: number;
-  words: SpokenWord[];
-  heads: [number, number][]; // site and head of the cross-attention heads that follow the audio in time
-}
-export interface SpokenWord {
-  text: string;
-  start: number;
-  end: number;
-  rows: [number, number]; // the decoder's rows that write its tokens: first, and the one after the last
 }
 
-/** {ask: "audio", run} -> buffer 0: a WAV file (16 bits, 16 kHz); buffer 1: u8 [bands, frames], the lowest band first. */
+/** Buffer 0: a WAV file (16 bits, 16 kHz); buffer 1: u8 [bands, frames], the lowest band first. */
 export interface Audio {
   bands: number;
   frames: number;
 }
 
-/** {ask: "listening", run, show: Pass, site?, head?}: where each word is heard: the mean weights of the rows that write
- * it, in a head of a cross-attention, or (without site) in the heads that follow the audio in time.
- * Buffer 0: float32 [words, positions]. */
+/** Where each word is heard: the mean weights of the rows that write it. Buffer 0: float32 [words, positions]. */
 export interface Listening {
   words: number;
   positions: number;
 }
 
-/**
- * {ask: "thumbnails", run, show: Pass, site, size} -> one site's heads, each map pooled (largest weight of a cell).
- * Buffer 0: u8 [heads, rows, columns], 255 * sqrt(weight).
- */
+/** The maps of one site's heads, pooled (largest weight of a cell). Buffer 0: u8 [heads, rows, columns],
+ * 255 * sqrt(weight). */
 export interface Thumbnails {
   heads: number;
   rows: number;
@@ -221,7 +260,76 @@ export interface Thumbnails {
   is_preview: boolean; // only some rows of each cell were read
 }
 
-/** {ask: "kinds", run} -> with progress */
+/** At most 256 x 256 cells of a map. Buffer 0: u8 [rows, columns]: 255 * sqrt(weight); of a difference
+ * 128 + 127 * sign(d) * sqrt(|d|). */
+export interface Tile {
+  rows: number;
+  columns: number;
+  is_preview: boolean;
+}
+
+/** Weights of at most 4,096 cells. Buffer 0: float32 [rows, columns]. */
+export interface Values {
+  rows: number;
+  columns: number;
+  is_exact: boolean; // false in a saved file that stores rounded weights
+}
+
+/** A complete row or column of a map. Buffer 0: float32 [keys] or [queries]. */
+export interface Line {
+  length: number;
+  is_exact: boolean;
+}
+
+/** The keys of a token in one head. */
+export interface QueryRow {
+  site: number;
+  head: number;
+  entropy: number;
+  top: [number, number][]; // key and weight, 5 at most
+}
+
+/** The queries that attend to a token in one head. */
+export interface KeyColumn {
+  site: number;
+  head: number;
+  top: [number, number][]; // query and weight
+  received: number; // sum over rows
+}
+
+/** A token in every head, as a query and as a key. */
+export interface Token {
+  as_query: QueryRow[];
+  as_key: KeyColumn[];
+}
+
+/** A key in the computation for one query. */
+export interface StepKey {
+  key: number;
+  k: (number | null)[];
+  product: number | null;
+  scaled: number | null;
+  bias: number | null; // null: the attention has no bias
+  is_allowed: boolean;
+  weight: number;
+  v: (number | null)[];
+}
+
+/** The computation for one query, with numbers. */
+export interface Steps {
+  formula_scale: string; // "/ sqrt(64)", "x 1", ...
+  width: number;
+  query: (number | null)[];
+  keys: StepKey[]; // the keys with the largest weights, at most 64, in the order of their positions
+  hidden: number; // keys that are not listed
+  hidden_weight: number; // their weight in all
+  log_sum_exp: number | null;
+  output: (number | null)[]; // sum of weight x value over all keys
+  difference: number; // largest |difference| to the head output that the model computed
+  sentences: Record<StepName, string>;
+}
+
+/** What a head does. */
 export interface HeadFacts {
   site: number;
   head: number;
@@ -231,76 +339,13 @@ export interface HeadFacts {
   entropy: number; // nats, mean over rows
   distance: number | null; // tokens, mean
 }
+
+/** The kinds of all heads, of the clean pass. */
 export interface Kinds {
   heads: HeadFacts[];
 }
 
-/**
- * {ask: "tiles", run, show, site, head, level, row, column, preview, skip_first} -> one tile of at most 256 x 256
- * cells, which begins at cell (256 * row, 256 * column). A cell of level L pools 2^L x 2^L weights (the largest; for a difference the one
- * with the largest absolute value). Buffer 0: u8 [rows, columns]: 255 * sqrt(weight); of a difference
- * 128 + 127 * sign(d) * sqrt(|d|). `preview`: read only some rows of each cell.
- * `skip_first`: the weights of the first key count as 0.
- */
-export interface Tile {
-  rows: number;
-  columns: number;
-  is_preview: boolean;
-}
-
-/** {ask: "values", run, show, site, head, rows: [begin, end], columns: [begin, end]} (at most 4,096 cells).
- * Buffer 0: float32 [rows, columns], exact. */
-export interface Values {
-  rows: number;
-  columns: number;
-  is_exact: boolean; // false in a saved file that stores rounded weights
-}
-
-/** {ask: "line", run, show, site, head, query} or {..., key}: a complete row (or column) of a map.
- * Buffer 0: float32 [keys] (or [queries]). */
-export interface Line {
-  length: number;
-  is_exact: boolean;
-}
-
-/** {ask: "token", run, show: Pass, sequence, position}: the token in every head, as a query and as a key. */
-export interface Token {
-  as_query: { site: number; head: number; entropy: number; top: [number, number][] }[]; // [key, weight], 5 at most
-  as_key: { site: number; head: number; top: [number, number][]; received: number }[]; // [query, weight]; sum over rows
-}
-
-/** {ask: "steps", run, show: Pass, site, head, query, language}: the computation for one query, with numbers. */
-export interface Steps {
-  formula_scale: string; // "/ sqrt(64)", "x 1", ...
-  width: number;
-  query: number[]; // q
-  keys: StepKey[]; // the keys with the largest weights, at most 64, in the order of their positions
-  hidden: number; // keys that are not listed
-  hidden_weight: number; // their weight in all
-  log_sum_exp: number;
-  output: number[]; // sum of weight x value over all keys
-  difference: number; // largest |difference| to the head output that the model computed
-  sentences: Record<"query" | "key" | "product" | "scale" | "bias" | "mask" | "softmax" | "value" | "sum", string>;
-}
-export interface StepKey {
-  key: number;
-  k: number[];
-  product: number;
-  scaled: number;
-  bias: number | null; // null: the attention has no bias
-  is_allowed: boolean;
-  weight: number;
-  v: number[];
-}
-
-/** {ask: "effect", run, over: "heads" | "edges"} -> with progress; of the clean pass. */
-export interface Effects {
-  over: "heads" | "edges";
-  metric: string; // a sentence: "log-probability of ' sat'"
-  clean: number;
-  seconds: number;
-  rows: EffectRow[];
-}
+/** The effect of a head or an edge. */
 export interface EffectRow {
   site: number;
   head: number;
@@ -315,29 +360,282 @@ export interface EffectRow {
   of: number | null;
 }
 
-/** {ask: "code", run, selection}: Python that reproduces what is shown. */
+/** How much heads or edges matter, of the clean pass. */
+export interface Effects {
+  over: Over;
+  metric: string; // a sentence: "log-probability of ' sat'"
+  clean: number;
+  seconds: number;
+  rows: EffectRow[];
+}
+
+/** Python that reproduces what is shown. */
 export interface Code {
   code: string;
 }
 
-/** {ask: "save", run, selection?, language?} -> buffer 0: the HTML file, with the kinds and effects that were asked for. */
+/** Buffer 0: the HTML file, with the kinds and effects that were asked for. */
 export interface SavedFile {
   name: string;
 }
 
-/** {ask: "select", selection}: tell the session where the user is (widget.selection). Answer: {}. */
-/** {ask: "cancel", cancel: id}. Answer: {}. The cancelled ask fails with reason "cancelled". */
+/** The answer to an ask that only tells the session something. */
+export interface Nothing {
+}
 
+/** The head of the message that an ask failed. */
+export interface Failure {
+  failed: AskId | null; // null: the ask had no valid id
+  message: string; // a sentence for the user
+  reason: Reason;
+}
+
+/** The head of the message how far an ask is. */
 export interface Progress {
+  progress: AskId;
   done: number;
   total: number; // 0: not known
-  stage: string; // "importing", "loading", "reading", "running", "classifying", "measuring", "computing",
-  // "searching", "answering", "cutting", "attending", "controls"
+  stage: string; // such as "loading" or "running"; the page translates it
 }
 
 /** Pushed by the session, for example when `widget.edits` is set in Python. */
 export interface State {
-  edits?: Edit[];
-  text?: string;
-  selection?: Selection;
+  edits?: Edit[] | null;
+  text?: string | null;
+  selection?: Selection | null;
+}
+
+/** A part of the blob of a saved file. It begins at a multiple of 4 bytes, so that the page need not copy it. */
+export interface Piece {
+  at: number; // the first byte
+  bytes: number;
+}
+
+/** Thumbnails: u8 [heads, rows, columns], 255 * sqrt(weight). */
+export interface SavedThumbnails extends Piece {
+  heads: number;
+  rows: number;
+  columns: number;
+  is_preview: boolean;
+}
+
+/** Weights: float32 [queries, keys], exact. */
+export interface ExactWeights extends Piece {
+  form: "float32";
+}
+
+/** Rounded weights: u8 [queries, keys], 255 * sqrt(weight). */
+export interface RoundedWeights extends Piece {
+  form: "u8";
+}
+
+/** The largest weight of each cell: u8 [ceil(queries / 2^level), ceil(keys / 2^level)], 255 * sqrt(weight). */
+export interface PooledWeights extends Piece {
+  form: "u8 pooled";
+  level: number;
+}
+
+/** Cells that an edit removed. */
+export interface ForbiddenCells {
+  queries: number[] | null; // null: all
+  keys: number[] | null;
+}
+
+/** Key j is allowed for query i if i - j <= behind, j - i <= ahead, and no forbidden rectangle contains (i, j). */
+export interface SavedMask {
+  behind: number | null; // null: no limit
+  ahead: number | null; // 0: causal
+  forbidden: ForbiddenCells[];
+}
+
+/** weight(i, j) = exp(scale * dot(query[i], key[j]) - lse[i]) where the mask allows j, else 0; a row whose lse is
+ * -Infinity may attend to nothing, and its weights are 0. */
+export interface ComputedWeights {
+  form: "qk";
+  query: Piece; // float32 [queries, width]
+  key: Piece; // float32 [keys, width]
+  lse: Piece; // float32 [queries]
+  width: number;
+  scale: number;
+  mask: SavedMask;
+}
+
+/** The computations of all queries of one attention. */
+export interface SavedSteps {
+  sentences: Record<Language, Record<StepName, string>>;
+  heads: Piece[]; // by head: UTF-8 JSON, an array of Steps without sentences, by query
+}
+
+/** The audio of a saved file, and where its words are heard by the heads that follow it in time. */
+export interface SavedAudio {
+  wav: Piece;
+  spectrogram: Piece;
+  listening: Record<Pass, Piece | null>; // float32 [words, positions]
+}
+
+/** The JSON of a saved file, whose blob is the base64 of one gzip stream. Equal pieces are stored once: an edited
+ * map that equals the clean one is the same piece. */
+export interface SavedIndex {
+  hello: Hello; // `can` lists what the file can answer, stored or computed from maps
+  run: Run;
+  image: Piece | null; // the PNG of `run.image`
+  audio: SavedAudio | null;
+  kinds: Kinds | null;
+  effects: Effects[]; // at most one for heads and one for edges
+  code: string; // for `hello.selection`
+  thumbnails: Record<Pass, SavedThumbnails[] | null>; // by site; null: the run has no edits
+  maps: Record<Pass, (SavedMap | null)[][] | null>; // by site and head; a map that is not stored is null
+  steps: Record<Pass, SavedSteps[] | null>; // by site; null: not stored
+  format: number;
+}
+
+/** The first ask. */
+export interface HelloAsk {
+  language?: string | null;
+}
+
+/** Tell the session where the user is. */
+export interface SelectAsk {
+  selection: Selection;
+}
+
+/** Cancel an ask, which fails with reason "cancelled". */
+export interface CancelAsk {
+  cancel: AskId;
+}
+
+/** Run a model on a text with edits, and generate tokens behind it. */
+export interface RunAsk {
+  model: string;
+  text?: string | null; // null: the input given at the start
+  edits?: Edit[] | null;
+  generate?: number;
+  answer?: number | null; // the prompt of that answer is read
+}
+
+/** Answer a question from the files of the folder. */
+export interface QuestionAsk {
+  question: string;
+}
+
+/** Measure the attention on each passage of an answer, and control passages. */
+export interface EvidenceAsk {
+  answer: number;
+}
+
+/** Answer again without some passages. A newer ask stops it. */
+export interface CutAsk {
+  answer: number;
+  cut: number[];
+}
+
+/** An ask about a run. */
+export interface RunPartAsk {
+  run: number;
+}
+
+/** The pooled maps of one site's heads. */
+export interface ThumbnailsAsk extends RunPartAsk {
+  show: Pass;
+  site: number;
+  size: number;
+}
+
+/** An ask about one head. */
+export interface HeadAsk extends RunPartAsk {
+  show: Shown;
+  site: number;
+  head: number;
+}
+
+/** One tile, which begins at cell (256 * row, 256 * column). A cell of level L pools 2^L x 2^L weights (the largest;
+ * for a difference the one with the largest absolute value). */
+export interface TilesAsk extends HeadAsk {
+  level: number;
+  row: number;
+  column: number;
+  preview?: boolean; // read only some rows of each cell
+  skip_first?: boolean; // the weights of the first key count as 0
+}
+
+/** Exact weights of a rectangle. */
+export interface ValuesAsk extends HeadAsk {
+  rows: [number, number]; // begin and end
+  columns: [number, number];
+}
+
+/** The row of a query, or the column of a key. */
+export interface LineAsk extends HeadAsk {
+  query?: number | null;
+  key?: number | null;
+}
+
+/** A token in every head. */
+export interface TokenAsk extends RunPartAsk {
+  show: Pass;
+  sequence: Sequence;
+  position: number;
+}
+
+/** The computation for one query. */
+export interface StepsAsk extends RunPartAsk {
+  show: Pass;
+  site: number;
+  head: number;
+  query: number;
+  language?: Language;
+}
+
+/** The audio that the model read. */
+export interface AudioAsk extends RunPartAsk {
+}
+
+/** Where each word is heard in a head, or (without a site) in the heads that follow the audio in time. */
+export interface ListeningAsk extends RunPartAsk {
+  show: Pass;
+  site?: number | null;
+  head?: number | null;
+}
+
+/** Python code. */
+export interface CodeAsk extends RunPartAsk {
+  selection?: Selection | null;
+}
+
+/** Classify all heads. */
+export interface KindsAsk extends RunPartAsk {
+}
+
+/** Measure the effect of all heads, or of the strongest edges. */
+export interface EffectAsk extends RunPartAsk {
+  over: Over;
+}
+
+/** Write what is shown as one HTML file. */
+export interface SaveAsk extends RunPartAsk {
+  selection?: Selection | null;
+  language?: Language | null;
+}
+
+/** The fields of each ask besides `ask` and `id`, and the body of its answer. */
+export interface Asks {
+  hello: { fields: HelloAsk; body: Hello };
+  select: { fields: SelectAsk; body: Nothing };
+  cancel: { fields: CancelAsk; body: Nothing };
+  run: { fields: RunAsk; body: Run };
+  question: { fields: QuestionAsk; body: Answer };
+  evidence: { fields: EvidenceAsk; body: Evidence };
+  cut: { fields: CutAsk; body: CutAnswer };
+  thumbnails: { fields: ThumbnailsAsk; body: Thumbnails };
+  tiles: { fields: TilesAsk; body: Tile };
+  values: { fields: ValuesAsk; body: Values };
+  line: { fields: LineAsk; body: Line };
+  token: { fields: TokenAsk; body: Token };
+  steps: { fields: StepsAsk; body: Steps };
+  audio: { fields: AudioAsk; body: Audio };
+  listening: { fields: ListeningAsk; body: Listening };
+  code: { fields: CodeAsk; body: Code };
+  kinds: { fields: KindsAsk; body: Kinds };
+  effect: { fields: EffectAsk; body: Effects };
+  save: { fields: SaveAsk; body: SavedFile };
 }

@@ -2,8 +2,8 @@
 
 import { en, type Words } from "./words.en";
 import { ko } from "./words.ko";
+import type { Language } from "./protocol";
 
-export type Language = "en" | "ko";
 export type { Words };
 
 export const WORDS: Record<Language, Words> = { en, ko };

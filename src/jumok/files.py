@@ -1,17 +1,19 @@
-"""Read untrusted files with a limit, replace files atomically, and print to streams whose reader may have gone away."""
+"""Read untrusted files with a limit, write files and folders atomically, and print to streams that may be closed."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+import shutil
 import stat
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, CheckpointError
 
 
 def read_limited(path: Path, limit: int) -> bytes:
@@ -70,6 +72,33 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file: readers see the old content or the new content, and a full disk leaves the old."""
     with replace_file(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def create_folder_atomically(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder to write into. It is renamed to ``target`` on success and removed on failure."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise CheckpointError(f"{target} already exists; choose another folder, or remove it first")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield temporary
+        for path in temporary.iterdir():
+            path.chmod(0o666 & ~_read_umask())  # safetensors writes files that only their owner can read
+            flush_to_disk(path)
+        temporary.chmod(0o777 & ~_read_umask())
+        os.replace(temporary, target)
+        flush_to_disk(target.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _read_umask() -> int:
+    """Return the process's umask, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 class LossyStream:

@@ -16,7 +16,7 @@ from jumok import attend
 from jumok.attention import bias, mask, score
 from jumok.attention.backends import band
 from jumok.attention.mask import Mask
-from jumok.attention.mask.band import Band
+from jumok.attention.mask.base import Band
 from jumok.errors import BackendError
 from jumok.tap import Listener, listen
 

@@ -19,6 +19,7 @@ from jumok.attention.feature_maps import FavorPlus
 from jumok.data.audio.log_mel import compute_log_mel
 from jumok.errors import ArgumentError, BackendError, ShapeError
 from jumok.layers import RotaryPositions
+from jumok.lens.edits.edit_types import TemperatureScore
 from jumok.tap import Listener, listen
 
 pytestmark = pytest.mark.usefixtures("tiny_blocks")
@@ -376,3 +377,14 @@ print("ok")
 def test_errors_and_compilation_without_the_type_checker() -> None:
     process = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert process.stdout == "ok\n", process.stderr[-1500:]
+
+
+@pytest.mark.parametrize(
+    "inner", [score.Additive(11, 11, 5), score.ScaledDot(softcap=5.0)], ids=["additive", "softcap"]
+)
+def test_a_temperature_on_scores_that_no_kernel_computes(inner: score.Score) -> None:
+    query, key, value = torch.randn(2, 3, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 11)
+    expected = (inner.evaluate(query, key) / 2).softmax(-1) @ value
+    for mask_of_band in (None, mask.window(100)):
+        output = attend(query, key, value, mask=mask_of_band, score=TemperatureScore(inner, None, 2.0))
+        torch.testing.assert_close(output, expected)

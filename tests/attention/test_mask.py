@@ -18,8 +18,7 @@ from cases import MASKS, build_mask, make_expressions
 from jumok.attention import attend, mask
 from jumok.attention.backends import block_plan
 from jumok.attention.grid import BlockGrid, Grid
-from jumok.attention.mask.base import EMPTY, FULL
-from jumok.attention.mask.composite_masks import MAX_NESTING
+from jumok.attention.mask.base import EMPTY, FULL, MAX_NESTING
 from jumok.attention.mask.notation import draw
 from jumok.errors import ArgumentError, ShapeError
 

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from jumok.attention import mask
-from jumok.attention.mask.notation import EXAMPLES, MASK_FUNCTIONS, evaluate_cells
-from jumok.attention.mask.svg import ALLOWED, FORBIDDEN
+from jumok.attention.mask.base import MASK_FUNCTIONS
+from jumok.attention.mask.notation import ALLOWED, FORBIDDEN, evaluate_cells
 from jumok.errors import ArgumentError
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -41,8 +41,8 @@ def test_a_mistake_suggests_what_to_write(text: str, suggestion: str) -> None:
 
 
 def test_every_example_is_a_mask() -> None:
-    assert list(EXAMPLES) == ["causal", *MASK_FUNCTIONS]
-    for name, example in EXAMPLES.items():
+    assert set(mask.__all__) == {"Mask", "parse", "causal", "given", *MASK_FUNCTIONS}
+    for name, (_, example) in MASK_FUNCTIONS.items():
         assert example.startswith(name) and isinstance(mask.parse(example), mask.Mask)
 
 

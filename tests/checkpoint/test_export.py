@@ -162,9 +162,7 @@ def test_padded_batches_are_right_or_refused(tmp_path: Path) -> None:
     texts = ["the cat", "sat on the mat the cat"]
     for pool in ("first", "mean"):
         model = build_classifier(pool)
-        jumok.save(
-            jumok.checkpoint.Loaded(model, TOKENIZER, model.config, "classifier"), tmp_path / pool, "huggingface"
-        )
+        jumok.save(jumok.checkpoint.Loaded(model, TOKENIZER), tmp_path / pool, "huggingface")
         tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / pool)
         if pool == "mean":  # transformers would average the padding
             with pytest.raises(ValueError, match="padding token"):
@@ -223,7 +221,7 @@ def test_transformers_loads_every_family_without_a_remark(tmp_path: Path, name: 
     build, loader = MODELS[name]
     torch.manual_seed(4)
     model = perturb_parameters(build())
-    loaded = jumok.checkpoint.Loaded(model, TOKENIZER if model.reads == "text" else None, model.config, model.family)
+    loaded = jumok.checkpoint.Loaded(model, TOKENIZER if model.reads == "text" else None)
     jumok.save(loaded, tmp_path / "run")
     export(tmp_path / "run", tmp_path / "theirs")
     theirs = load_silently(getattr(transformers, loader), tmp_path / "theirs")

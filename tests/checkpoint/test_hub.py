@@ -11,7 +11,7 @@ import pytest
 
 import jumok
 from hostile_files import folders as hostile
-from jumok.checkpoint import hub_cache
+from jumok.checkpoint import resolve
 from jumok.checkpoint.resolve import resolve_model_path
 from jumok.errors import CheckpointError
 
@@ -108,7 +108,7 @@ def test_cache_location_follows_the_variables_of_huggingface_hub(cache: Path, mo
             monkeypatch.delenv(variable, raising=False)
         for variable, setting in environment.items():
             monkeypatch.setenv(variable, setting)
-        assert str(hub_cache.locate_hub_cache()) == program.communicate(timeout=120)[0].strip(), environment
+        assert str(resolve.locate_hub_cache()) == program.communicate(timeout=120)[0].strip(), environment
 
 
 def test_missing_models_raise_and_nothing_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_missing_models_raise_and_nothing_is_downloaded(cache: Path, monkeypatch
         jumok.load(f"{NAME}@v9")
     with pytest.raises(CheckpointError, match=r"does not have revision 2{40}"):
         jumok.load(f"{NAME}@{'2' * 40}")
-    monkeypatch.setattr(hub_cache, "find_spec", lambda _: None)
+    monkeypatch.setattr(resolve, "find_spec", lambda _: None)
     with pytest.raises(CheckpointError, match=r'hf download someone/else \(pip install "jumok\[hub\]"'):
         jumok.load("someone/else")
     with pytest.raises(CheckpointError, match=r"no folder or \.gguf file 'no-such'"):

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from jumok.checkpoint import run_folder
-from jumok.checkpoint.manifest import create_folder_atomically
 from jumok.data.token_shards import TokenShards, write_shards
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError, CheckpointError, DataError, DrawError
-from jumok.files import read_limited, replace_file, write_atomically
+from jumok.files import create_folder_atomically, read_limited, replace_file, write_atomically
 from jumok.retrieval.store.generation import DamagedIndexError, open_current
 from jumok.training.metrics_log import read_metrics
 

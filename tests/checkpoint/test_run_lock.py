@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from jumok.checkpoint import run_folder, run_lock
-from jumok.checkpoint.run_lock import LOCK_FILE, lock_run
+from jumok.checkpoint import run_folder
+from jumok.checkpoint.run_folder import LOCK_FILE, lock_run
 from jumok.errors import TrainingError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -99,14 +99,14 @@ def test_never_two_holders(tmp_path: Path) -> None:
 
 
 def test_file_removed_by_its_last_holder_is_not_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flock, calls = run_lock.fcntl.flock, iter(range(100))
+    flock, calls = run_folder.fcntl.flock, iter(range(100))
 
     def remove_and_lock(handle: int, operation: int) -> None:
         if next(calls) == 0:  # the holder ends between our open and our lock
             (tmp_path / LOCK_FILE).unlink()
         flock(handle, operation)
 
-    monkeypatch.setattr(run_lock.fcntl, "flock", remove_and_lock)
+    monkeypatch.setattr(run_folder.fcntl, "flock", remove_and_lock)
     with lock_run(tmp_path):
         assert next(calls) == 2, "it was opened again"
         with pytest.raises(TrainingError, match="is being trained"), lock_run(tmp_path):
@@ -131,7 +131,7 @@ def test_resuming_leaves_the_lock_alone(tmp_path: Path) -> None:
 def test_system_without_flock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "fcntl", None)
-        importlib.reload(run_lock)
-        with run_lock.lock_run(tmp_path), run_lock.lock_run(tmp_path):
+        importlib.reload(run_folder)
+        with run_folder.lock_run(tmp_path), run_folder.lock_run(tmp_path):
             assert not (tmp_path / LOCK_FILE).exists()
-    importlib.reload(run_lock)
+    importlib.reload(run_folder)

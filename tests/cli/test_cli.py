@@ -98,10 +98,10 @@ def test_commands_with_pictures_have_the_same_options(name: str) -> None:
 
 
 def test_scales_are_those_of_draw() -> None:
-    from jumok.cli import picture_options
+    from jumok.cli.command import SCALES
     from jumok.draw import shading
 
-    assert picture_options.SCALES == shading.SCALES
+    assert SCALES == shading.SCALES
 
 
 def test_mask_is_drawn() -> None:

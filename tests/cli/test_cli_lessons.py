@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 
 import jumok
 from jumok.cli import cli
-from jumok.cli.command import select_language
-from jumok.cli.lessons import format_table
+from jumok.cli.command_output import CommandOutput, format_table
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
 from jumok.lab.experiments import EXPERIMENTS
@@ -64,13 +63,13 @@ def test_language_follows_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LC_ALL", "LC_MESSAGES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LANG", "ko_KR.UTF-8")
-    assert select_language(None) == "ko" and select_language("en") == "en"
+    assert CommandOutput(language=None).language == "ko" and CommandOutput(language="en").language == "en"
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    assert select_language(None) == "en"
+    assert CommandOutput(language=None).language == "en"
 
 
 def test_table_aligns_hangul() -> None:
-    assert format_table([["쿼리", "값"], ["a", "1,000"]]) == "쿼리     값\na     1,000"
+    assert format_table("lr", [["a", "1,000"]], ["쿼리", "값"]) == "쿼리     값\na     1,000"
 
 
 def test_cost_of_a_model_and_of_sizes(tmp_path: Path) -> None:

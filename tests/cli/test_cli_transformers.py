@@ -17,7 +17,7 @@ from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
 from jumok.cli import cli
 from jumok.lens import KnockOut, Lens
 from jumok.lens.support_level import find_support_level
-from jumok.tasks.transformers_input import prepare_transformers_input
+from jumok.tasks.labelled_input import prepare_input
 from transformers_folders import build_model, build_tokenizer, write_folder
 
 TEXT = "the cat sat on the mat"
@@ -106,7 +106,7 @@ def test_encoder_decoder_answers_first(folders: dict[str, Path]) -> None:
 def test_image_is_prepared_as_transformers_does(name: str, folders: dict[str, Path], picture: Path) -> None:
     loaded = open_model(folders[name])
     assert isinstance(loaded, LoadedTransformers)
-    labelled = prepare_transformers_input(loaded, str(picture))
+    labelled = prepare_input(loaded, str(picture))
     processor = hf.AutoImageProcessor.from_pretrained(folders[name], backend="pil")
     expected = processor(images=Image.open(picture), return_tensors="pt")["pixel_values"]
     torch.testing.assert_close(labelled.named["pixel_values"], expected)
@@ -118,7 +118,7 @@ def test_image_is_prepared_as_transformers_does(name: str, folders: dict[str, Pa
 def test_image_without_a_processor_is_resized_to_the_model(tmp_path: Path, picture: Path) -> None:
     loaded = open_model(write_folder(tmp_path / "beit", "beit"))
     assert isinstance(loaded, LoadedTransformers)
-    pixels = prepare_transformers_input(loaded, str(picture)).named["pixel_values"]
+    pixels = prepare_input(loaded, str(picture)).named["pixel_values"]
     expected = torch.from_numpy(
         __import__("numpy").array(Image.open(picture).resize((32, 32), Image.Resampling.BILINEAR))
     )

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
-from jumok.data.batches.batch_order import BatchOrder, LengthGroups, RandomWindows, ShuffledEpochs, pad_sequences
+from jumok.data.batches.batch_order import LengthGroups, RandomWindows, ShuffledEpochs, pad_sequences
 from jumok.errors import ArgumentError
 
 counts = st.integers(1, 200)
@@ -138,7 +138,7 @@ def test_length_groups_pad_less_and_are_shuffled() -> None:
     order, lengths = ShuffledEpochs(5000, 3), [1 + (7919 * index) % 100 for index in range(5000)]
     grouped = LengthGroups(order, lengths.__getitem__)
 
-    def padding_factor(batch_order: BatchOrder) -> float:
+    def padding_factor(batch_order: ShuffledEpochs | LengthGroups) -> float:
         batches = [[lengths[index] for index in batch_order.select_indices(step, 16)] for step in range(64)]
         return sum(len(batch) * max(batch) for batch in batches) / sum(map(sum, batches))
 

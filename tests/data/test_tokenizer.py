@@ -376,7 +376,7 @@ def test_lone_surrogate_is_refused() -> None:
 
 @pytest.mark.parametrize(("text", "count"), [("ab<unk>ba", 0), ("ab", 0), ("a?b", 1), ("a?<unk>?", 2)])
 def test_an_end_token_that_is_the_unknown_token_is_not_unknown_text(text: str, count: int) -> None:
-    from jumok.data.tokenizers.unknown_tokens import count_unknown
+    from jumok.data.tokenizers.token_labels import count_unknown
 
     inner = Tokenizer.for_characters("ab")._inner
     inner.add_special_tokens(["<unk>"])

@@ -212,7 +212,7 @@ def speak_sentence() -> Iterator[tuple[Picture, ...]]:
         return
     import torch
 
-    from jumok.data.audio.synthesis import flite
+    from jumok.data.audio import flite
     from jumok.web.answers.input_media import write_wav
 
     with TemporaryDirectory() as name:

@@ -19,7 +19,7 @@ from page_blocks import ROOT, name_page, read_blocks, strip_lines
 
 import source_tree
 from jumok.attention import BACKENDS
-from jumok.attention.mask.notation import MASK_FUNCTIONS
+from jumok.attention.mask.base import MASK_FUNCTIONS
 from jumok.checkpoint.huggingface import DIALECTS
 from jumok.cli import cli
 from jumok.data.catalogue import find_entry, format_megabytes
@@ -243,7 +243,7 @@ def test_models_page_names_every_family_type_and_model(page: Path) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     for family in describe_families():
         name = str(family["family"])
-        begin, end = f"| `{name}` | `{FAMILIES[name][1]}` |", f"| {family['parameters']:,} |"
+        begin, end = f"| `{name}` | `{FAMILIES[name]}` |", f"| {family['parameters']:,} |"
         assert any(row.startswith(begin) and row.endswith(end) for row in rows), family
     assert not [kind for kind in DIALECTS if f"`{kind}`" not in text]
     for entry in (find_entry("smollm2"), find_entry("minilm")):

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from jumok.checkpoint import manifest, run_folder
-from jumok.checkpoint.run_lock import lock_run
+from jumok.checkpoint.run_folder import lock_run
 
 pytestmark = [
     pytest.mark.xdist_group("launcher"),

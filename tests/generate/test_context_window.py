@@ -16,7 +16,7 @@ from jumok.cli import cli
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ContextWarning
 from jumok.generate import DraftModel, PromptLookup, Sampling, beam_search, generate, speculate, stream_tokens
-from jumok.generate.causal_decoder import CausalDecoder
+from jumok.generate.decoding import CausalDecoder
 from jumok.models import GPT, GPTConfig, Model, llama_config
 from jumok.models.transformer import Transformer, TransformerConfig
 from parity import perturb_parameters

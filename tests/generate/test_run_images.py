@@ -149,7 +149,7 @@ def test_model_without_a_head_returns_a_vector(folders: Path) -> None:
     image = torch.randn(3, 16, 16)
     with torch.no_grad():
         mean = swin(image[None]).hidden.mean(1)[0]
-    vector = jumok.run(jumok.checkpoint.Loaded(swin, None, swin.config, "swin"), image)
+    vector = jumok.run(jumok.checkpoint.Loaded(swin, None), image)
     torch.testing.assert_close(vector, mean / mean.norm())
 
 

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import jumok
 from jumok.attention import Cache, MultiHead, attend
-from jumok.checkpoint.read_config import read_config
+from jumok.checkpoint.load import read_config
 from jumok.errors import ArgumentError
 from jumok.lab.cost import cost_report, layer_growth
 from jumok.lab.cost.cost_report import format_bytes, format_count, report_cost

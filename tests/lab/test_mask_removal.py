@@ -16,9 +16,14 @@ from jumok.lab.experiments.mask_removal import (
     TrainedModelRow,
     describe_mask_removal,
     measure_mask_removal,
-    remove_masks,
 )
-from jumok.lab.experiments.toy_training import compute_answer_accuracy, continue_rows, join_examples, train_on_answers
+from jumok.lab.experiments.toy_training import (
+    compute_answer_accuracy,
+    continue_rows,
+    join_examples,
+    remove_masks,
+    train_on_answers,
+)
 from jumok.lab.result import Result
 from jumok.models.gpt import GPT, GPTConfig
 

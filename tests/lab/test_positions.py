@@ -10,19 +10,20 @@ import numpy
 import pytest
 import torch
 
-from jumok.attention import mask
 from jumok.draw import LinePanel, MapPanel, save_panel_row
 from jumok.errors import ArgumentError, DrawError
 from jumok.lab.experiments.position_encodings import (
     WORDS,
     EncodingRow,
     LengthScore,
-    WordEncoder,
     create_repeat_examples,
+    create_word_model,
     describe_positions,
+    encode_words,
     measure_positions,
     measure_word_order,
 )
+from jumok.lab.experiments.toy_training import remove_masks
 from jumok.lab.result import Result
 from jumok.models.gpt import POSITIONS
 
@@ -50,11 +51,12 @@ def test_words_have_equal_vectors_in_both_orders_only_without_positions() -> Non
 def test_any_order_gives_the_same_vectors_without_positions() -> None:
     order = ("a", "boy", "I", "am")
     for encoding in POSITIONS:
-        encoder = WordEncoder(encoding, seed=1)
-        vectors, moved = encoder(WORDS), encoder(order)
+        model = create_word_model(encoding, seed=1)
+        with remove_masks():
+            vectors, moved = encode_words(model, WORDS), encode_words(model, order)
         expected = torch.stack([vectors[WORDS.index(word)] for word in order])
         assert torch.allclose(moved, expected, atol=1e-12) is (encoding == "none")
-        first = encoder(WORDS, mask.causal)[0], encoder(WORDS[:2], mask.causal)[0]
+        first = encode_words(model, WORDS)[0], encode_words(model, WORDS[:2])[0]
         assert torch.allclose(*first, atol=1e-12), "the first word sees only itself"
 
 
@@ -103,8 +105,8 @@ def test_results_against_the_lesson_are_reported(outcome: Result) -> None:
     ]  # fmt: skip
     none, sinusoidal, *remaining = outcome.numbers["words"]
     words = (
-        replace(none, differences={"I": 0.1}, causal_differences={"I": 1e-8}),
-        replace(sinusoidal, differences={"I": 1e-9}),
+        replace(none, differences=dict.fromkeys(WORDS, 0.1), causal_differences={"I": 1e-8}),
+        replace(sinusoidal, differences=dict.fromkeys(WORDS, 1e-9)),
         *remaining,
     )
     unusual = describe_positions(**{**outcome.numbers, "rows": tuple(rows), "words": words})

@@ -12,8 +12,15 @@ import torch
 from jumok.attention import mask
 from jumok.errors import ArgumentError
 from jumok.lab.experiments import passage_task
-from jumok.lab.experiments.passage_reader import ATTENTIONS, PassageReader
-from jumok.lab.experiments.passage_reading import TESTED, WAYS, WayQuality, measure_reading, train_reader
+from jumok.lab.experiments.passage_reader import (
+    ATTENTIONS,
+    TESTED,
+    WAYS,
+    PassageReader,
+    WayQuality,
+    measure_reading,
+    train_reader,
+)
 from jumok.lab.experiments.passage_task import (
     ASK,
     NAMES,
@@ -24,7 +31,7 @@ from jumok.lab.experiments.passage_task import (
     create_passages,
     select_found,
 )
-from jumok.lab.experiments.retrieval import describe_retrieval, measure_retrieval
+from jumok.lab.experiments.retrieval import Retrieval, describe_retrieval, measure_retrieval
 from jumok.lab.result import Result
 
 
@@ -179,7 +186,7 @@ def test_exceptions_name_what_did_not_come_out(outcome: Result) -> None:
         slopes = {**exponents, way: exponent} if way and exponent is not None else exponents
         costs = tuple(replace(cost, exponent=slopes[cost.way]) for cost in outcome.numbers["costs"])
         quality = tuple(WayQuality(name, (changed[name],)) for name in WAYS)
-        return describe_retrieval(**{**outcome.numbers, "costs": costs, "quality": quality})
+        return describe_retrieval(Retrieval(**{**outcome.numbers, "costs": costs, "quality": quality}))
 
     def list_exceptions(*arguments: object) -> list[str]:
         texts = build(*arguments).exceptions  # type: ignore[arg-type]

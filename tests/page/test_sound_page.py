@@ -12,8 +12,8 @@ import torch
 from page_driver import ShownPage, serve_page
 
 from catalogue_cache import download_or_skip
-from jumok.checkpoint.openai_whisper.convert import find_converted_folder
-from jumok.data.audio.synthesis import flite
+from jumok.checkpoint.openai_whisper import find_converted_folder
+from jumok.data.audio import flite
 from jumok.errors import ArgumentError
 from jumok.tasks.speech.listening import hide_audio
 from jumok.web.saved_file import save_html

@@ -78,7 +78,7 @@ def train_listener() -> Loaded:
         optimizer.step()
         schedule.step()
     tokens = SpeechTokens(start, end, no_timestamps=ids["<|notimestamps|>"], timing_heads=((0, 0), (0, 1)))
-    return Loaded(model.eval(), tokenizer, config, "speech", speech_tokens=tokens)
+    return Loaded(model.eval(), tokenizer, speech_tokens=tokens)
 
 
 def _build_examples(tokenizer: Tokenizer, config: SpeechConfig, prompt: list[int], end: int) -> tuple[Tensor, Tensor]:

@@ -188,10 +188,10 @@ def test_parts_of_a_batch_make_the_whole_batch(tmp_path: Path) -> None:
     batch = task.batches(3, 0, 1)
     halves = [task.batches(3, part, 2) for part in range(2)]
 
-    assert torch.equal(batch.inputs["features"], torch.cat([half.inputs["features"] for half in halves]))
+    assert torch.equal(batch.inputs["source"], torch.cat([half.inputs["source"] for half in halves]))
     assert batch.count == sum(half.count for half in halves)
     again = create_task(tmp_path / "again")
-    assert torch.equal(batch.inputs["features"], again.batches(3, 0, 1).inputs["features"])
+    assert torch.equal(batch.inputs["source"], again.batches(3, 0, 1).inputs["source"])
     assert task.data == again.data
     other = create_task(tmp_path / "other", seed=2)
     assert task.data["fingerprint"] != other.data["fingerprint"]

@@ -13,8 +13,8 @@ from torch import Tensor
 import jumok
 from catalogue_cache import download_or_skip
 from jumok.checkpoint import Loaded
-from jumok.checkpoint.openai_whisper.convert import find_converted_folder
-from jumok.data.audio.synthesis import SpokenWord
+from jumok.checkpoint.openai_whisper import find_converted_folder
+from jumok.data.audio.utterance import SpokenWord
 from jumok.errors import ArgumentError, CheckpointError
 from jumok.lab.experiments import run_experiment
 from jumok.lab.experiments.listening import (

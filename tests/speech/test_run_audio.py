@@ -154,7 +154,7 @@ def test_a_doubtful_transcript_warns_everywhere(
 ) -> None:
     monkeypatch.setenv("LC_ALL", "C")
     module = importlib.import_module("jumok.tasks.speech.transcribe")  # the package has a function of this name
-    monkeypatch.setattr(module._Job, "run", lambda job, progress: iter([hear(0.0, -0.9)]))
+    monkeypatch.setattr(module._Transcription, "run", lambda job, progress: iter([hear(0.0, -0.9)]))
     sentence = "this model knows English only, and its text is improbable or repeats itself"
     for options in ([], ["--srt"]):
         _, errors, code = run(monkeypatch, capsys, "run", folder / "english", folder / "talk.wav", *options)

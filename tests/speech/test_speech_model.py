@@ -15,7 +15,7 @@ from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneratio
 import jumok
 from catalogue_cache import download_or_skip
 from jumok.attention import Cache
-from jumok.checkpoint.openai_whisper.convert import read_openai_model
+from jumok.checkpoint.openai_whisper import read_openai_model
 from jumok.data.audio.log_mel import compute_log_mel
 from jumok.errors import ArgumentError, CheckpointError, ShapeError
 from jumok.models import Speech, SpeechConfig

@@ -14,7 +14,7 @@ from transformers.models.whisper.configuration_whisper import NON_SPEECH_TOKENS
 
 import jumok
 from catalogue_cache import download_or_skip
-from jumok.checkpoint.openai_whisper.published_source import read_special_tokens
+from jumok.checkpoint.openai_whisper import read_special_tokens
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.errors import ArgumentError, CheckpointError
 
@@ -97,18 +97,18 @@ def test_changed_source_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"no_timestamps_token_id": "many"}, "no_timestamps_token_id in generation_config.json must be a token id"),
-        ({"no_timestamps_token_id": -1}, "must be a token id, not -1"),
+        ({"no_timestamps_token_id": "many"}, "Expected `int | null`, got `str` - at `$.no_timestamps_token_id`"),
+        ({"no_timestamps_token_id": -1}, "Expected `int` >= 0 - at `$.no_timestamps_token_id`"),
         ({"no_timestamps_token_id": 10**6}, "names token 1,000,000, but the model has"),
-        ({"lang_to_id": ["en"]}, "lang_to_id in generation_config.json must be an object"),
-        ({"lang_to_id": {"<|en|>": None}}, "must be a token id, not None"),
-        ({"task_to_id": {"transcribe": 1.5}}, "transcribe in generation_config.json must be a token id, not 1.5"),
-        ({"suppress_tokens": {"a": 1}}, "suppress_tokens in generation_config.json must be a list"),
-        ({"suppress_tokens": [True]}, "must be a token id, not True"),
-        ({"suppress_tokens": [1] * 10_001}, "must be a list of token ids"),
-        ({"alignment_heads": [[0, 1, 2]]}, "alignment_heads in generation_config.json must be a list of [block, head]"),
+        ({"lang_to_id": ["en"]}, "Expected `object | null`, got `array` - at `$.lang_to_id`"),
+        ({"lang_to_id": {"<|en|>": None}}, "Expected `int`, got `null` - at `$.lang_to_id[...]`"),
+        ({"task_to_id": {"transcribe": 1.5}}, "Expected `int`, got `float` - at `$.task_to_id[...]`"),
+        ({"suppress_tokens": {"a": 1}}, "Expected `array | null`, got `object` - at `$.suppress_tokens`"),
+        ({"suppress_tokens": [True]}, "Expected `int`, got `bool` - at `$.suppress_tokens[0]`"),
+        ({"suppress_tokens": [1] * 10_001}, "Expected `array` of length <= 10000 - at `$.suppress_tokens`"),
+        ({"alignment_heads": [[0, 1, 2]]}, "Expected `array` of length 2, got 3 - at `$.alignment_heads[0]`"),
         ({"alignment_heads": [[0, 9]]}, "names head 9 of block 0, but the decoder has 3 blocks of 5 heads"),
-        ({"timing_heads": 7}, "timing_heads in generation_config.json must be a list of [block, head]"),
+        ({"timing_heads": 7}, "Expected `array | null`, got `int` - at `$.timing_heads`"),
     ],
 )
 def test_damaged_generation_configs_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

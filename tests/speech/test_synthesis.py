@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from jumok.data.audio.synthesis import Utterance, espeak, flite
+from jumok.data.audio import espeak, flite
+from jumok.data.audio.utterance import Utterance
 from jumok.errors import ArgumentError
 
 pytest.importorskip("soxr", reason="resampling needs soxr")
@@ -180,7 +181,7 @@ def test_a_missing_synthesiser_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_library_of_the_system_also_works() -> None:
     program = (
         "import sys; sys.modules['espeakng_loader'] = None\n"
-        "from jumok.data.audio.synthesis.espeak import speak\n"
+        "from jumok.data.audio.espeak import speak\n"
         "print(*(word.start is not None for word in speak('seven cats', 'en-gb+f2').words))"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

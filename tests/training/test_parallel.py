@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from jumok.checkpoint import manifest, run_folder
-from jumok.checkpoint.run_lock import lock_run
+from jumok.checkpoint.run_folder import lock_run
 from jumok.training import World
 from parallel_child import train_job
 from toys import new_run

@@ -181,15 +181,15 @@ def test_resume_refuses_changed_images(shapes: Path, tmp_path: Path) -> None:
         resume_run(tmp_path / "run", steps=4)
 
 
-@pytest.mark.parametrize("name", ["image", "caption"])
-def test_parts_of_a_batch_join_to_the_batch(name: str, shapes: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "key"), [("image", "images"), ("caption", "source")])
+def test_parts_of_a_batch_join_to_the_batch(name: str, key: str, shapes: Path, tmp_path: Path) -> None:
     task = create_task(name, tmp_path / "run", shapes, SMALL[name])
     batch, again = task.batches(3, 0, 1), task.batches(3, 0, 1)
     halves = [task.batches(3, part, 2) for part in range(2)]
-    assert torch.equal(batch.inputs["images"], again.inputs["images"])
-    torch.testing.assert_close(torch.cat([half.inputs["images"] for half in halves]), batch.inputs["images"])
+    assert torch.equal(batch.inputs[key], again.inputs[key])
+    torch.testing.assert_close(torch.cat([half.inputs[key] for half in halves]), batch.inputs[key])
     assert sum(half.count for half in halves) == batch.count
-    assert not torch.equal(task.batches(4, 0, 1).inputs["images"], batch.inputs["images"])
+    assert not torch.equal(task.batches(4, 0, 1).inputs[key], batch.inputs[key])
 
 
 def test_swin_trains(shapes: Path, tmp_path: Path) -> None:

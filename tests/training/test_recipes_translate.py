@@ -216,7 +216,7 @@ def test_translate_numbers_placeholders_of_the_catalogue(
     for language, texts in (("en", english), ("ko", korean)):
         (folder / language).mkdir(parents=True)
         (folder / language / "a.json").write_text(json.dumps(texts), encoding="utf-8")
-    monkeypatch.setattr("jumok.data.datasets.text_corpora.require_entry_folder", lambda name, download, report: folder)
+    monkeypatch.setattr("jumok.data.datasets.text_corpora.require_entry_folder", lambda *_: folder)
     train("translate", tmp_path / "run", None, **TRANSFORMER, direction=direction)
     report = load_report(tmp_path / "run")
     assert report["direction"] == direction

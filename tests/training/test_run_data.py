@@ -183,6 +183,6 @@ def test_loss_plot_names_its_axes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         labels.append((figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()))
         return path
 
-    monkeypatch.setattr("jumok.draw.line_plot.save_figure", record_labels)
+    monkeypatch.setattr("jumok.draw.figure.save_figure", record_labels)
     jumok.train("numbers", out=tmp_path / "run", steps=2, width=16, hidden=16, display=SilentDisplay())
     assert labels == [("step", "loss")]

@@ -16,7 +16,7 @@ import torch
 
 import jumok
 from jumok.checkpoint import run_folder
-from jumok.checkpoint.run_lock import LOCK_FILE, lock_run
+from jumok.checkpoint.run_folder import LOCK_FILE, lock_run
 from jumok.cli import main
 from jumok.data import token_shards
 from jumok.errors import ArgumentError, TrainingError

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy
 
+from jumok.web.messages import Message
 from jumok.web.session import Session
-from jumok.web.wire import Message
 
 SECONDS = 60  # how long a client waits for an answer on a busy machine
 

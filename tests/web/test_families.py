@@ -50,7 +50,7 @@ def build_start(name: str, folder: Path) -> Start:
     if name == "fusion":
         text = "ab? | ba | ab"
     tokenizer = Tokenizer.for_bytes() if model.reads != "numbers" else None
-    return Start(Loaded(model, tokenizer, model.config, name, preparation, None, speech_tokens), text)
+    return Start(Loaded(model, tokenizer, preparation, None, speech_tokens), text)
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "captioner"])

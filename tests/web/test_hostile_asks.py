@@ -10,8 +10,8 @@ import pytest
 from page_client import PageClient
 
 from jumok.errors import ArgumentError
-from jumok.web.asks import MAX_TEXT
-from jumok.web.wire import MAX_ASK_BYTES, Message, build_answer, parse_ask
+from jumok.web.asks import MAX_ASK_BYTES, MAX_TEXT, parse_ask
+from jumok.web.messages import Message, build_answer
 
 TEXT = "the cat sat; the cat"
 DEEP: Any = []

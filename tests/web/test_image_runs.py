@@ -60,13 +60,13 @@ def enlarge(model: Model) -> Model:
 
 def build_vit() -> Loaded:
     vit = enlarge(ViT(ViTConfig(**SIZES, heads=2, layers=2, hidden=3, classes=3)))
-    return Loaded(vit, None, vit.config, "vit", PREPARATION, ("cat", "dog", "bird"))
+    return Loaded(vit, None, PREPARATION, ("cat", "dog", "bird"))
 
 
 def build_swin() -> Loaded:
     config = SwinConfig(**SIZES, window=2, depths=(2, 2), heads=(2, 4), classes=3)
     swin = enlarge(Swin(config))
-    return Loaded(swin, None, swin.config, "swin", PREPARATION)
+    return Loaded(swin, None, PREPARATION)
 
 
 def test_vit_sends_the_picture_that_it_saw(picture) -> None:
@@ -195,7 +195,7 @@ def test_captioner_has_patches_and_words(picture) -> None:
         **SIZES, source="patches", heads=2, layers=1, decoder_layers=2, hidden=3, vocabulary=256, length=8
     )
     captioner = enlarge(Captioner(config))
-    with open_client(Loaded(captioner, tokenizer, config, "captioner", PREPARATION), str(picture)) as (client, name):
+    with open_client(Loaded(captioner, tokenizer, PREPARATION), str(picture)) as (client, name):
         run = client.ask("run", model=name, text=None, edits=[])
         assert run["image"]["rows"] == 3 and run["target"][0] == "<start>" and run["generated"] == 1
         cross = next(site for site in run["sites"] if site["key_sequence"] != site["query_sequence"])

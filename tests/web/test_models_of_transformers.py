@@ -13,7 +13,7 @@ from page_client import PageClient
 from jumok import tap
 from jumok.checkpoint.transformers_folder import LoadedTransformers
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
-from jumok.tasks.transformers_input import prepare_transformers_text
+from jumok.tasks.labelled_input import prepare_input
 from jumok.web.session import Session, Start
 from transformers_folders import build_model, build_tokenizer, write_folder
 
@@ -96,7 +96,7 @@ def test_model_is_as_before_between_asks() -> None:
 def test_inputs_are_on_the_device_of_the_model() -> None:
     model = build_model("opt").to("meta")  # a device without numbers, as there may be no GPU
     loaded = LoadedTransformers(model, open_tokenizer(build_tokenizer()), Path())
-    assert prepare_transformers_text(loaded, TEXT).inputs[0].device.type == "meta"
+    assert prepare_input(loaded, TEXT, literal=True).inputs[0].device.type == "meta"
 
 
 def test_model_without_tokenizer_says_so() -> None:

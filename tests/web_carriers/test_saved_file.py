@@ -22,7 +22,7 @@ from jumok.errors import ArgumentError
 from jumok.lens import Capture, Edit, KnockOut, Lens, Remask, Scale
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.web import saved_maps
-from jumok.web.messages import Selection
+from jumok.web.messages import ForbiddenCells, Piece, SavedMask, Selection
 from jumok.web.saved_file import save_html
 from jumok.web.saved_maps import Blob, describe_mask
 from jumok.web.session import Start
@@ -42,7 +42,7 @@ def build_gpt(length: int, heads: int = 2, positions: str = "learned") -> Loaded
     with torch.no_grad():
         for block in model.blocks:
             block.attention.projection.joined.weight.mul_(12)  # so that heads attend to some keys more than to others
-    return Loaded(model, Tokenizer.for_bytes(), config, "gpt")
+    return Loaded(model, Tokenizer.for_bytes())
 
 
 def save(path: Path, *arguments: Any, edits: tuple[Edit, ...] = (), **settings: Any) -> SavedPage:
@@ -261,13 +261,13 @@ def test_files_are_reproducible(tmp_path: Path) -> None:
 def test_blobs_align_and_share_pieces() -> None:
     blob = Blob()
     first, second, again = blob.add(b"abcde"), blob.add_floats(numpy.arange(3.0)), blob.add(b"abcde")
-    assert first == again == {"at": 0, "bytes": 5} and second == {"at": 8, "bytes": 12}
+    assert first == again == Piece(0, 5) and second == Piece(8, 12)
     assert blob.join()[:5] == b"abcde" and len(blob.join()) == blob.size == 20
 
 
 def test_masks_are_described_for_each_head() -> None:
     mask = masks.causal & ~masks.edge(query=5, key=2, head=1)
-    assert describe_mask(mask, 0) == {"behind": None, "ahead": 0, "forbidden": []}
-    assert describe_mask(mask, 1) == {"behind": None, "ahead": 0, "forbidden": [{"queries": [5], "keys": [2]}]}
+    assert describe_mask(mask, 0) == SavedMask(ahead=0)
+    assert describe_mask(mask, 1) == SavedMask(ahead=0, forbidden=[ForbiddenCells([5], [2])])
     assert describe_mask(masks.causal | masks.prefix(3), 0) is None
     assert describe_mask(~masks.causal, 0) is describe_mask(masks.causal & masks.prefix(3), 0) is None

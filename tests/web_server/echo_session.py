@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jumok.web.wire import Message, build_answer
+from jumok.web.messages import Message, build_answer
 
 
 class EchoSession:

@@ -11,9 +11,9 @@ from echo_session import EchoSession
 from raw_client import BINARY, CLOSE, CONTINUATION, PING, TEXT, WebSocketClient, build_frame, build_upgrade, connect
 from served_page import check_normal_user, serve
 
-from jumok.web.server import connection, slow_clients
+from jumok.web.asks import MAX_ASK_BYTES
+from jumok.web.server import connection
 from jumok.web.server.page_server import PageServer
-from jumok.web.wire import MAX_ASK_BYTES
 
 pytestmark = pytest.mark.xdist_group("web_server_websocket")
 HELLO = build_frame(b'{"id": 1, "ask": "hello"}')
@@ -142,7 +142,7 @@ def test_compression_is_not_offered(server: PageServer) -> None:
 
 
 def test_a_client_that_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_clients, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "STALL_SECONDS", 0.2)
     monkeypatch.setattr(connection, "MAX_WAITING_FRAMES", 8)
     session = EchoSession()
     text = "a" * 500_000

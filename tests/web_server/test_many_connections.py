@@ -21,10 +21,10 @@ from raw_client import (
 )
 from served_page import check_normal_user, serve, wait_until
 
-from jumok.web.server import page_server, slow_clients
-from jumok.web.server.connection import Outbox
-from jumok.web.server.slow_clients import WebSocketConnection
-from jumok.web.server.static_files import StaticFile
+from jumok.web.server import connection as connection_module
+from jumok.web.server import page_server
+from jumok.web.server.connection import Outbox, WebSocketConnection
+from jumok.web.server.page_server import StaticFile
 
 pytestmark = pytest.mark.xdist_group("web_server_connections")
 SLOW = 500
@@ -47,7 +47,7 @@ def begin_slowly(port: int, number: int) -> socket.socket:
 
 @pytest.mark.slow
 def test_slow_connections_are_closed_and_a_normal_user_is_served() -> None:
-    assert slow_clients.REQUEST_SECONDS == 5
+    assert connection_module.REQUEST_SECONDS == 5
     with serve(EchoSession()) as server, ExitStack() as stack:
         connections = [stack.enter_context(begin_slowly(server.port, number)) for number in range(SLOW)]
         check_normal_user(server)
@@ -64,7 +64,7 @@ def test_a_client_that_does_not_read_a_file_is_closed(monkeypatch: pytest.Monkey
     size = 20_000_000  # more than the system keeps in its buffers
     large = {"/": StaticFile(bytes(size), "text/html")}
     monkeypatch.setattr(page_server, "read_static_files", lambda: large)
-    monkeypatch.setattr(slow_clients, "RESPONSE_SECONDS", 0.3)
+    monkeypatch.setattr(connection_module, "RESPONSE_SECONDS", 0.3)
     with serve(EchoSession()) as server, connect(server.port) as client:
         client.sendall(build_request(server.port))
         assert client.recv(1000).startswith(b"HTTP/1.1 200")

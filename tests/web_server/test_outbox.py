@@ -14,9 +14,9 @@ from echo_session import EchoSession
 from raw_client import WebSocketClient
 from served_page import serve, wait_until
 
-from jumok.web.server import connection, slow_clients
+from jumok.web.messages import Message, build_answer
+from jumok.web.server import connection
 from jumok.web.server.connection import Outbox
-from jumok.web.wire import Message, build_answer
 
 
 def build_message(size: int) -> Message:
@@ -82,7 +82,7 @@ class LargeSession(EchoSession):
 
 
 def test_a_client_that_reads_slowly_but_steadily_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_clients, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(connection, "STALL_SECONDS", 1.0)
     with serve(LargeSession()) as server, WebSocketClient(server.port, server.token) as client:
         client.send_json({"id": 1, "ask": "save"})
         received = 0
@@ -94,7 +94,7 @@ def test_a_client_that_reads_slowly_but_steadily_is_served(monkeypatch: pytest.M
 
 
 def test_a_client_that_stops_reading_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_clients, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "STALL_SECONDS", 0.2)
     session = LargeSession()
     with serve(session) as server, WebSocketClient(server.port, server.token) as client:
         client.send_json({"id": 1, "ask": "save"})

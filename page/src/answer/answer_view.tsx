@@ -5,7 +5,7 @@ import { formatSigned } from "../describe";
 import type { Answer } from "../protocol";
 import type { Words } from "../words";
 import { ComparedTexts } from "../views/compared_texts";
-import { toRatio } from "./cuts";
+import { toRatio } from "../cuts";
 import { PassageList } from "./passage_list";
 
 export function AnswerView() {
@@ -25,7 +25,7 @@ function AnswerPanel({ answer }: { answer: Answer }) {
   const app = useApp();
   const words = app.words.value;
   const { desk } = app;
-  const otherEdits = app.edits.value.length - desk.cut.value.length;
+  const otherEdits = app.edits.current.value.length - desk.cut.value.length;
   return (
     <>
       <h2 class="jk-question">{answer.question}</h2>

@@ -6,7 +6,7 @@ import { batch, computed, signal } from "@preact/signals";
 import type { App } from "../app";
 import type { LinkState } from "../link";
 import type { Answer, CutAnswer, Edit, Evidence } from "../protocol";
-import { cutPassage, listPassageCuts } from "./cuts";
+import { cutPassage, listPassageCuts } from "../cuts";
 
 export class AnswerDesk {
   readonly answer = signal<Answer | null>(null);
@@ -16,7 +16,7 @@ export class AnswerDesk {
   /** Whether this page answers questions. */
   readonly isActive = computed(() => Boolean(this.app.hello.value?.questions));
   /** The cuts on screen; the answer without these passages follows. */
-  readonly cuts = computed(() => listPassageCuts(this.answer.value?.passages ?? [], this.app.edits.value));
+  readonly cuts = computed(() => listPassageCuts(this.answer.value?.passages ?? [], this.app.edits.current.value));
   readonly cut = computed(() => this.cuts.value.map(({ passage }) => passage));
   /** What the model writes without the passages that are cut; null while it is computed, or without cuts. */
   readonly cutAnswer = computed(() => this.results.value.get(this.cut.value.join()) ?? null);
@@ -37,7 +37,7 @@ export class AnswerDesk {
     if (!answer || linked.question === undefined) return;
     const linkedCuts = Array.isArray(linked.cut) ? linked.cut : [];
     const ranges = linkedCuts.map((index) => answer.passages[index]?.range ?? null);
-    this.app.edits.value = [...ranges.filter((range) => range !== null).map(cutPassage), ...this.app.edits.value];
+    this.app.edits.current.value = [...ranges.filter((range) => range !== null).map(cutPassage), ...this.app.edits.current.value];
     if (linked.attention) await this.showAttention();
     else this.update();
   }
@@ -45,7 +45,7 @@ export class AnswerDesk {
   /** What a link restores; the positions of the passages are found again. */
   describeLink(): LinkState {
     const indices = this.cuts.value.map(({ edit }) => edit);
-    const edits = this.app.edits.value.filter((_, index) => !indices.includes(index));
+    const edits = this.app.edits.current.value.filter((_, index) => !indices.includes(index));
     return { question: this.answer.value?.question, cut: this.cut.value, edits, attention: !this.isShown.value };
   }
 
@@ -53,10 +53,10 @@ export class AnswerDesk {
     const app = this.app;
     app.failure.value = null;
     try {
-      const { body } = await app.work<Answer>("question", "question", { question });
+      const { body } = await app.work("question", { question });
       batch(() => {
         // positions of another prompt have no meaning in this one
-        if (this.answer.value) app.forgetEdits();
+        if (this.answer.value) app.edits.forget();
         this.answer.value = body;
         this.evidence.value = null;
         this.results.value = new Map();
@@ -74,12 +74,12 @@ export class AnswerDesk {
     const { app, answer } = this;
     const range = answer.value?.passages[index]?.range;
     const cut = this.cuts.value.find(({ passage }) => passage === index);
-    if (cut) app.removeEdits([cut.edit]);
-    else if (range) app.setEdits([...app.edits.value, cutPassage(range)]);
+    if (cut) app.edits.remove([cut.edit]);
+    else if (range) app.edits.replace([...app.edits.current.value, cutPassage(range)]);
   }
 
   putBack(): void {
-    this.app.removeEdits(this.cuts.value.map(({ edit }) => edit));
+    this.app.edits.remove(this.cuts.value.map(({ edit }) => edit));
   }
 
   /** Compute what belongs to the edits: the answer without the passages that are cut, or the maps of the prompt. */
@@ -110,7 +110,7 @@ export class AnswerDesk {
     }
     app.failure.value = null;
     try {
-      const { body } = await app.work<CutAnswer>("cut", "cut", { answer: answer.number, cut });
+      const { body } = await app.work("cut", { answer: answer.number, cut });
       if (this.answer.value !== answer) return;
       this.results.value = new Map(this.results.value).set(body.cut.join(), body);
       app.announcement.value = app.words.value.answeredAgain(body.cut.length, body.text ?? "");
@@ -127,7 +127,7 @@ export class AnswerDesk {
     if (!answer?.is_cuttable || this.evidence.value || this.isMeasuring) return;
     this.isMeasuring = true;
     try {
-      const { body } = await app.work<Evidence>("evidence", "evidence", { answer: answer.number });
+      const { body } = await app.work("evidence", { answer: answer.number });
       if (this.answer.value === answer) this.evidence.value = body;
     } catch (error) {
       app.fail(error);
@@ -141,13 +141,13 @@ export class AnswerDesk {
     const { app } = this;
     const answer = this.answer.value;
     if (!answer) return;
-    const wanted = nameRun(answer.number, app.edits.value);
-    if (wanted === this.shownRun && app.run.value) {
-      if (!app.facts.value.size) void app.classify();
+    const wanted = nameRun(answer.number, app.edits.current.value);
+    if (wanted === this.shownRun && app.run.current.value) {
+      if (!app.run.facts.value.size) void app.run.classify();
       return;
     }
-    const hasRun = await app.execute(app.hello.value!.model, null);
-    this.shownRun = hasRun ? nameRun(answer.number, app.edits.value) : "";
+    const hasRun = await app.run.execute(app.hello.value!.model, null);
+    this.shownRun = hasRun ? nameRun(answer.number, app.edits.current.value) : "";
   }
 }
 

@@ -1,6 +1,6 @@
 /** Marks for stretches of keys, such as the passages of a prompt: a numbered bracket above the map, a line through it. */
 
-import { listPassageCuts } from "../answer/cuts";
+import { listPassageCuts } from "../cuts";
 import type { Run } from "../protocol";
 import { FONT, type MapPicture } from "./painter";
 

@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { buildPixels, type Scale, type Theme } from "../colour";
-import type { Shown, Tile, Values } from "../protocol";
+import type { Shown } from "../protocol";
 import { asFloats, AskError, type Client } from "../wire/client";
 
 export const TILE = 256; // cells along each side
@@ -124,7 +124,7 @@ export class TileStore {
     try {
       const { run, shown: show, site, head, skipFirst: skip_first } = map;
       const fields = { run, show, site, head, ...tile, preview, skip_first };
-      const { body, buffers } = await this.client.ask<Tile>("tiles", fields);
+      const { body, buffers } = await this.client.ask("tiles", fields);
       if (run !== this.run) return;
       const earlier = this.tiles.get(name);
       if (earlier) this.drop(name, earlier);
@@ -173,7 +173,7 @@ export class TileStore {
   /** Load the exact weights of a rectangle. */
   async loadValues(map: MapId, row: number, column: number, rows: number, columns: number): Promise<VisibleValues> {
     const { run, shown: show, site, head } = map;
-    const { body, buffers } = await this.client.ask<Values>("values", {
+    const { body, buffers } = await this.client.ask("values", {
       run,
       show,
       site,

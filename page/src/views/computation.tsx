@@ -1,48 +1,40 @@
 /** The teacher's view: one row of attention computed step by step, with the numbers of the model. */
 
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import { useApp } from "../app";
 import { cssColour, differenceColour, type Theme } from "../colour";
 import { ablates, describeHead, formatWeight, labelsOf } from "../describe";
-import type { StepKey, Steps } from "../protocol";
-import { AskError } from "../wire/client";
+import type { StepKey, StepName, Steps } from "../protocol";
+import { useAnswer } from "./hooks";
 
-type StepName = keyof Steps["sentences"];
+/** Numbers of a vector; null is one that is not finite. */
+type Numbers = (number | null)[];
 
 export function Computation() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
-  const site = app.site.value;
-  const { site: siteIndex, head, query } = app.selection.value;
+  const run = app.run.current.value;
+  const site = app.selection.site.value;
+  const { site: siteIndex, head, query } = app.selection.current.value;
   const pass = app.pass.value;
   const language = app.language.value;
   const steps = useSignal<Steps | null>(null);
   const failure = useSignal<string | null>(null);
   const shown = useSignal(100); // the number of steps that are visible
 
-  useEffect(() => {
-    if (!run || query === null) return;
-    let isCurrent = true;
-    app.client
-      .ask<Steps>("steps", { run: run.run, show: pass, site: siteIndex, head, query, language })
-      .then(({ body }) => {
-        if (!isCurrent) return;
-        steps.value = body;
-        failure.value = null;
-      })
-      .catch((error) => {
-        if (!(error instanceof AskError)) throw error;
-        if (isCurrent && !error.isSuperseded) {
-          steps.value = null;
-          failure.value = error.message;
-        }
-      });
-    return () => {
-      isCurrent = false;
-    };
-  }, [run, siteIndex, head, query, pass, language]);
+  useAnswer(
+    app,
+    "steps",
+    run && query !== null ? { run: run.run, show: pass, site: siteIndex, head, query, language } : null,
+    ({ body }) => {
+      steps.value = body;
+      failure.value = null;
+    },
+    ({ message }) => {
+      steps.value = null;
+      failure.value = message;
+    },
+  );
 
   if (!run || !site || query === null) return <p class="jk-hint">{words.pickToken}</p>;
   const label = labelsOf(run, site.query_sequence)[query];
@@ -54,7 +46,7 @@ export function Computation() {
   return (
     <div class="jk-computation">
       <div class="jk-toolbar">
-        <strong class="jk-title">{words.computationTitle(label, describeHead(app, app.selection.value))}</strong>
+        <strong class="jk-title">{words.computationTitle(label, describeHead(app, app.selection.current.value))}</strong>
         <span class="jk-group">
           <button disabled={count <= 1} onClick={() => (shown.value = count - 1)}>
             {words.previousStep}
@@ -135,11 +127,19 @@ interface LargestNumbers {
 }
 
 function findLargest({ keys }: Steps): LargestNumbers {
-  const largest = (vectors: number[][]) => Math.max(1e-9, ...vectors.map((vector) => Math.max(...vector.map(Math.abs))));
+  const largest = (vectors: Numbers[]) => vectors.reduce((most, vector) => Math.max(most, measureVector(vector)), 0);
   return {
     key: largest(keys.map(({ k }) => k)),
-    value: largest(keys.map(({ v, weight }) => v.map((entry) => entry * weight))),
+    value: largest(keys.map(({ v, weight }) => scaleVector(v, weight))),
   };
+}
+
+function measureVector(numbers: Numbers): number {
+  return numbers.reduce<number>((most, entry) => Math.max(most, Math.abs(entry ?? 0)), 1e-9);
+}
+
+function scaleVector(numbers: Numbers, factor: number): Numbers {
+  return numbers.map((entry) => (entry === null ? null : entry * factor));
 }
 
 interface RowProps {
@@ -155,7 +155,7 @@ function Row({ item, largest, label, isVisible, width }: RowProps) {
   const words = app.words.value;
   const theme = app.theme.value;
   const show = (name: StepName, content: preact.ComponentChildren) => <td>{isVisible(name) ? content : ""}</td>;
-  const number = (amount: number) => <span class="jk-number">{amount.toFixed(2).replace("-", "−")}</span>;
+  const number = (amount: number | null) => <span class="jk-number">{amount === null ? "–" : amount.toFixed(2).replace("-", "−")}</span>;
   return (
     <tr class={item.is_allowed ? "" : "jk-forbidden"}>
       <th scope="row">
@@ -164,7 +164,7 @@ function Row({ item, largest, label, isVisible, width }: RowProps) {
       {show("key", <Vector numbers={item.k} most={largest.key} theme={theme} hint={words.vectorHint(width)} />)}
       {show("product", number(item.product))}
       {show("scale", number(item.scaled))}
-      {item.bias !== null && show("bias", number(item.scaled + item.bias))}
+      {item.bias !== null && show("bias", number(item.scaled === null ? null : item.scaled + item.bias))}
       {show("mask", item.is_allowed ? words.allowed : words.forbidden)}
       {show(
         "softmax",
@@ -173,7 +173,7 @@ function Row({ item, largest, label, isVisible, width }: RowProps) {
           <span class="jk-number">{item.weight.toFixed(3)}</span>
         </span>,
       )}
-      {show("value", <Vector numbers={item.v.map((entry) => entry * item.weight)} most={largest.value} theme={theme} hint={words.vectorHint(item.v.length)} />)}
+      {show("value", <Vector numbers={scaleVector(item.v, item.weight)} most={largest.value} theme={theme} hint={words.vectorHint(item.v.length)} />)}
     </tr>
   );
 }
@@ -181,12 +181,11 @@ function Row({ item, largest, label, isVisible, width }: RowProps) {
 const MAX_ENTRIES = 16; // numbers of a vector that are drawn
 
 /** A vector as a row of coloured cells; pointing at one shows its number. */
-function Vector({ numbers, most: given, theme, hint }: { numbers: number[]; most?: number; theme: Theme; hint: string }) {
-  const most = given ?? numbers.reduce((largest, entry) => Math.max(largest, Math.abs(entry)), 1e-9);
+function Vector({ numbers, most = measureVector(numbers), theme, hint }: { numbers: Numbers; most?: number; theme: Theme; hint: string }) {
   return (
-    <span class="jk-vector" title={hint} role="img" aria-label={numbers.slice(0, 8).map((entry) => entry.toFixed(2)).join(", ")}>
+    <span class="jk-vector" title={hint} role="img" aria-label={numbers.slice(0, 8).map((entry) => entry?.toFixed(2) ?? "–").join(", ")}>
       {numbers.slice(0, MAX_ENTRIES).map((entry, index) => (
-        <i key={index} title={`[${index}] ${entry.toPrecision(4)}`} style={{ background: cssColour(differenceColour(entry, "linear", most, theme)) }} />
+        <i key={index} title={`[${index}] ${entry?.toPrecision(4) ?? "–"}`} style={{ background: cssColour(differenceColour(entry ?? 0, "linear", most, theme)) }} />
       ))}
       {numbers.length > MAX_ENTRIES && <small>…{numbers.length}</small>}
     </span>

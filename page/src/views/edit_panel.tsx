@@ -1,9 +1,9 @@
 /** The edits: buttons that change the computation, the list of changes, undo, redo and their Python. */
 
-import { useSignal } from "@preact/signals";
 import { type ShownMaps, useApp } from "../app";
 import { appliesTo, describeHead, listChanges } from "../describe";
 import type { Edit } from "../protocol";
+import { useCopied } from "./hooks";
 
 const SHOWN_MAPS: ShownMaps[] = ["clean", "edited", "difference", "all"];
 const TEMPERATURES = { least: -3, most: 3, step: 0.1 }; // powers of two
@@ -11,47 +11,37 @@ const TEMPERATURES = { least: -3, most: 3, step: 0.1 }; // powers of two
 export function EditPanel() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
-  const isCopied = useSignal(false);
-  const isEditable = run?.model.is_editable ?? false;
-  const canEdit = isEditable && app.can("run");
-  const copy = () =>
-    app
-      .copyCode()
-      .then(() => {
-        isCopied.value = true;
-        app.announcement.value = words.copied;
-        setTimeout(() => (isCopied.value = false), 1500);
-      })
-      .catch((error) => app.fail(error));
+  const run = app.run.current.value;
+  const { isCopied, say } = useCopied(app);
+  const canEdit = app.canEdit.value;
   return (
     <section class="jk-edits jk-panel">
       <div class="jk-panel-title">
         <h2>{words.editsTitle}</h2>
         {canEdit && (
           <span class="jk-group">
-            <button title={`${words.undo} (Ctrl+Z)`} aria-label={words.undo} data-action="undo" disabled={!app.history.size.value.undo} onClick={() => app.undo()}>
+            <button title={`${words.undo} (Ctrl+Z)`} aria-label={words.undo} data-action="undo" disabled={!app.edits.steps.value.undo} onClick={() => app.edits.undo()}>
               ↶
             </button>
-            <button title={`${words.redo} (Ctrl+Shift+Z)`} aria-label={words.redo} data-action="redo" disabled={!app.history.size.value.redo} onClick={() => app.redo()}>
+            <button title={`${words.redo} (Ctrl+Shift+Z)`} aria-label={words.redo} data-action="redo" disabled={!app.edits.steps.value.redo} onClick={() => app.edits.redo()}>
               ↷
             </button>
           </span>
         )}
       </div>
-      {run && !isEditable && (
+      {run && !run.model.is_editable && (
         <p class="jk-hint">
           {words.notEditable}: {run.model.reason}
         </p>
       )}
       {canEdit && <Buttons />}
-      {canEdit && app.edits.value.length === 0 && <p class="jk-hint">{words.editsEmpty}</p>}
+      {canEdit && app.edits.current.value.length === 0 && <p class="jk-hint">{words.editsEmpty}</p>}
       <ol class="jk-edit-list">
         {listChanges(app).map(({ text, edits }) => (
           <li key={edits[0]}>
             <span>{text}</span>
             {canEdit && (
-              <button class="jk-quiet" aria-label={`${words.remove}: ${text}`} title={words.remove} onClick={() => app.removeEdits(edits)}>
+              <button class="jk-quiet" aria-label={`${words.remove}: ${text}`} title={words.remove} onClick={() => app.edits.remove(edits)}>
                 ✕
               </button>
             )}
@@ -72,11 +62,11 @@ export function EditPanel() {
       )}
       <div class="jk-edit-foot">
         {run && app.can("code") && (
-          <button title={words.copyPythonHint} data-action="python" onClick={copy}>
+          <button title={words.copyPythonHint} data-action="python" onClick={() => say(app.copyCode())}>
             {isCopied.value ? words.copied : words.copyPython}
           </button>
         )}
-        {canEdit && app.edits.value.length > 1 && <button onClick={() => app.setEdits([])}>{words.clear}</button>}
+        {canEdit && app.edits.current.value.length > 1 && <button onClick={() => app.edits.replace([])}>{words.clear}</button>}
       </div>
     </section>
   );
@@ -85,35 +75,35 @@ export function EditPanel() {
 function Buttons() {
   const app = useApp();
   const words = app.words.value;
-  const site = app.site.value;
-  const { head, query, key } = app.selection.value;
+  const site = app.selection.site.value;
+  const { head, query, key } = app.selection.current.value;
   if (!site) return null;
   const { layer } = site;
   const isScale = (edit: Edit) => edit.edit === "Scale" && edit.layer === layer && edit.head === head;
-  const temperature = Number(app.edits.value.find(isScale)?.temperature ?? 1);
+  const temperature = Number(app.edits.current.value.find(isScale)?.temperature ?? 1);
   const setTemperature = (exponent: number) => {
-    const others = app.edits.value.filter((edit) => !isScale(edit));
+    const others = app.edits.current.value.filter((edit) => !isScale(edit));
     const chosen = 2 ** exponent;
     const edits = Math.abs(exponent) < 1e-9 ? others : [...others, { edit: "Scale", layer, head, temperature: chosen } as Edit];
-    app.setEdits(edits);
+    app.edits.replace(edits);
   };
-  const isUnmasked = app.edits.value.some((edit) => edit.edit === "Remask" && appliesTo(edit, site));
+  const isUnmasked = app.edits.current.value.some((edit) => edit.edit === "Remask" && appliesTo(edit, site));
   return (
     <div class="jk-edit-buttons">
-      <p class="jk-hint">{describeHead(app, app.selection.value)}</p>
-      <button title={words.ablateHint} data-action="ablate" onClick={() => app.addEdit({ edit: "Ablate", layer, head })}>
+      <p class="jk-hint">{describeHead(app, app.selection.current.value)}</p>
+      <button title={words.ablateHint} data-action="ablate" onClick={() => app.edits.add({ edit: "Ablate", layer, head })}>
         {words.ablateHead}
       </button>
       <button
         title={key === null ? words.pickCell : words.knockOutHint}
         data-action="knock-out"
         disabled={query === null || key === null}
-        onClick={() => app.knockOut({ query: query!, key: key!, queries: 1, keys: 1 })}
+        onClick={() => app.edits.knockOut({ query: query!, key: key!, queries: 1, keys: 1 })}
       >
         {words.knockOutCell}
       </button>
       {site.has_mask && (
-        <button title={words.removeMaskHint} data-action="remask" disabled={isUnmasked} onClick={() => app.addEdit({ edit: "Remask", layer, head: null, mask: null })}>
+        <button title={words.removeMaskHint} data-action="remask" disabled={isUnmasked} onClick={() => app.edits.add({ edit: "Remask", layer, head: null, mask: null })}>
           {words.removeMask}
         </button>
       )}
@@ -121,7 +111,7 @@ function Buttons() {
         <button
           title={words.removeScaleHint}
           data-action="unscale"
-          onClick={() => app.addEdit({ edit: "Scale", layer, head: null, temperature: site.scale! })}
+          onClick={() => app.edits.add({ edit: "Scale", layer, head: null, temperature: site.scale! })}
         >
           {words.removeScale}
         </button>
@@ -136,9 +126,9 @@ function Buttons() {
           step={TEMPERATURES.step}
           value={Math.log2(temperature)}
           aria-valuetext={temperature.toFixed(2)}
-          onPointerDown={() => app.beginDrag()}
+          onPointerDown={() => app.edits.beginDrag()}
           onInput={(event) => setTemperature(Number(event.currentTarget.value))}
-          onPointerUp={() => app.endDrag()}
+          onPointerUp={() => app.edits.endDrag()}
         />
         <output class="jk-number">{temperature.toFixed(2)}</output>
       </label>

@@ -10,23 +10,23 @@ import type { EffectRow, Effects } from "../protocol";
 export function EffectView() {
   const app = useApp();
   const words = app.words.value;
-  const canMeasure = app.can("effect") && (app.run.value?.model.is_editable ?? false);
+  const canMeasure = app.can("effect") && (app.run.current.value?.model.is_editable ?? false);
   const isBusy = app.task.value?.name === "effect";
-  const heads = app.headEffects.value;
-  const edges = app.edgeEffects.value;
+  const heads = app.run.effects.value.heads;
+  const edges = app.run.effects.value.edges;
   return (
     <div class="jk-effects">
       <h2>{words.effectTitle}</h2>
       <p>
         {words.effectIntro}
-        {app.edits.value.length > 0 && <b> {words.effectOfClean}</b>}
+        {app.edits.current.value.length > 0 && <b> {words.effectOfClean}</b>}
       </p>
       {canMeasure ? (
         <div class="jk-toolbar">
-          <button class="jk-main" data-action="measure-heads" disabled={isBusy} onClick={() => void app.measure("heads")}>
+          <button class="jk-main" data-action="measure-heads" disabled={isBusy} onClick={() => void app.run.measure("heads")}>
             {words.measureHeads}
           </button>
-          <button class="jk-main" data-action="measure-edges" disabled={isBusy} onClick={() => void app.measure("edges")}>
+          <button class="jk-main" data-action="measure-edges" disabled={isBusy} onClick={() => void app.run.measure("edges")}>
             {words.measureEdges}
           </button>
         </div>
@@ -62,7 +62,7 @@ function HeadBars({ app, effects }: { app: App; effects: Effects }) {
       <ol class="jk-effect-bars">
         {rows.map((row) => (
           <li key={`${row.site}.${row.head}`}>
-            <button class="jk-quiet" onClick={() => app.selectHead(row.site, row.head)}>
+            <button class="jk-quiet" onClick={() => app.selection.chooseHead(row.site, row.head)}>
               <span class="jk-label">{describeHead(app, row)}</span>
               <span class="jk-track jk-both">
                 <span
@@ -157,7 +157,7 @@ function EdgeScatter({ app, effects }: { app: App; effects: Effects }) {
   };
   const open = (row: EffectRow | null) => {
     if (!row) return;
-    app.selection.value = { site: row.site, head: row.head, query: row.query, key: row.key };
+    app.selection.current.value = { site: row.site, head: row.head, query: row.query, key: row.key };
     app.view.value = "map";
   };
   const strongest = [...effects.rows].sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, 8);
@@ -190,7 +190,7 @@ function EdgeScatter({ app, effects }: { app: App; effects: Effects }) {
 
 function describeEdge(app: App, row: EffectRow): string {
   const words = app.words.value;
-  const run = app.run.value!;
+  const run = app.run.current.value!;
   const site = run.sites[row.site];
   const query = `${labelsOf(run, site.query_sequence)[row.query ?? 0]} [${row.query}]`;
   const key = `${labelsOf(run, site.key_sequence)[row.key ?? 0]} [${row.key}]`;

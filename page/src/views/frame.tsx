@@ -1,8 +1,10 @@
 /** The whole view: header, text, heads on the left, one head in the centre, token and edits on the right. */
 
+import type { ComponentChild } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { useApp, type View } from "../app";
 import { exportPng, exportSvg } from "../export";
+import type { Run } from "../protocol";
 import { AnswerView } from "../answer/answer_view";
 import { PassageStrip } from "../answer/passage_strip";
 import { Computation } from "./computation";
@@ -22,15 +24,15 @@ export function Frame() {
   const app = useApp();
   const words = app.words.value;
   const rootRef = useRef<HTMLDivElement>(null);
-  const waitsForText = app.chosen.value !== null && !app.run.value && !app.task.value;
+  const waitsForText = app.run.chosen.value !== null && !app.run.current.value && !app.task.value;
   useEffect(() => {
     const root: HTMLElement | Window = app.hasAddress ? window : rootRef.current!;
     const onKeyDown = (raw: Event) => {
       const event = raw as KeyboardEvent;
       if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
       if ((event.composedPath()[0] as HTMLElement).matches?.("textarea")) return;
-      if (event.shiftKey) app.redo();
-      else app.undo();
+      if (event.shiftKey) app.edits.redo();
+      else app.edits.undo();
       event.preventDefault();
     };
     root.addEventListener("keydown", onKeyDown);
@@ -45,14 +47,14 @@ export function Frame() {
       <div class="jk-live" role="status" aria-live="polite">
         {app.announcement.value}
       </div>
-      {!app.run.value && !waitsForText && !app.failure.value && !app.closed.value && <span class="jk-live">{words.connecting}</span>}
+      {!app.run.current.value && !waitsForText && !app.failure.value && !app.closed.value && <span class="jk-live">{words.connecting}</span>}
     </div>
   );
 }
 
 /** The input with its predictions, and the attention of the model. */
 function Attention() {
-  const app = useApp();
+  const { Content } = VIEWS[useApp().view.value] ?? VIEWS.map; // a link may name another view
   return (
     <>
       <PassageStrip />
@@ -62,7 +64,7 @@ function Attention() {
         <HeadGrid />
         <main class="jk-centre jk-panel">
           <ViewTabs />
-          <CurrentView view={app.view.value} />
+          <Content />
         </main>
         <aside class="jk-side">
           <TokenPanel />
@@ -73,22 +75,21 @@ function Attention() {
   );
 }
 
-function CurrentView({ view }: { view: View }) {
-  if (view === "lines") return <LinesView />;
-  if (view === "computation") return <Computation />;
-  if (view === "effect") return <EffectView />;
-  if (view === "image") return <ImageView />;
-  if (view === "generation") return <GenerationView />;
-  return <MapView />;
-}
+/** The views of the centre, in the order of their tabs; some fit only some runs. */
+const VIEWS: Record<View, { Content: () => ComponentChild; fits?: (run: Run) => boolean }> = {
+  image: { Content: ImageView, fits: (run) => run.image !== null },
+  map: { Content: MapView },
+  lines: { Content: LinesView },
+  computation: { Content: Computation },
+  effect: { Content: EffectView },
+  generation: { Content: GenerationView, fits: (run) => run.model.predicts === "next token" },
+};
 
 function ViewTabs() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
-  const views: View[] = ["map", "lines", "computation", "effect"];
-  if (run?.model.predicts === "next token") views.push("generation");
-  if (run?.image) views.unshift("image");
+  const run = app.run.current.value;
+  const views = (Object.keys(VIEWS) as View[]).filter((view) => !VIEWS[view].fits || (run && VIEWS[view].fits(run)));
   const move = (event: KeyboardEvent) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (!step) return;
@@ -137,7 +138,7 @@ function ExportButtons() {
 function Notices() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
+  const run = app.run.current.value;
   const task = app.task.value;
   const closed = app.closed.value;
   const stages: Record<string, string> = {
@@ -179,7 +180,7 @@ function Notices() {
       <div class="jk-task" data-busy={task ? "true" : "false"} aria-hidden={!task}>
         {task && !closed && (
           <>
-            <span>{stages[task.report.stage] ?? (app.run.value ? words.waiting : words.connecting)}</span>
+            <span>{stages[task.report.stage] ?? (app.run.current.value ? words.waiting : words.connecting)}</span>
             <progress max={task.report.total || 1} value={task.report.total ? task.report.done : undefined} />
             <span class="jk-number">{task.report.total > 0 && words.layersDone(task.report.done, task.report.total)}</span>
             <button class="jk-quiet" onClick={() => app.cancelTask()}>

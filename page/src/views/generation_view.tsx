@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import { useApp } from "../app";
 import { cssColour, inkOn, weightColour } from "../colour";
 import { describeHead, formatPercent, labelsOf } from "../describe";
-import { useRow } from "./selected_weights";
+import { useLine } from "./hooks";
 import { selectSequence } from "./text_strip";
 
 const STEP_TIME = 700; // ms between two steps
@@ -13,10 +13,10 @@ const STEP_TIME = 700; // ms between two steps
 export function GenerationView() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
-  const site = app.site.value;
+  const run = app.run.current.value;
+  const site = app.selection.site.value;
   const isPlaying = useSignal(false);
-  const row = useRow(app);
+  const row = useLine(app, "query");
   const sequence = run?.target.length ? "target" : "source";
   const labels = run ? labelsOf(run, sequence) : [];
   const isCausal = run?.model.predicts === "next token";
@@ -25,14 +25,14 @@ export function GenerationView() {
   const hasGenerated = run !== null && run.generated < labels.length && run.generated > 0;
   const first = hasGenerated ? start : 1;
   const count = Math.max(0, labels.length - first);
-  const query = app.selection.value.query ?? first - 1;
+  const query = app.selection.current.value.query ?? first - 1;
   const step = Math.max(0, Math.min(query + 1 - first, count - 1));
   const written = first + step;
 
   const goTo = (target: number) => {
     if (!run) return;
     const position = first + Math.max(0, Math.min(target, count - 1)) - 1;
-    if (site?.query_sequence === sequence) app.select({ query: position, key: null });
+    if (site?.query_sequence === sequence) app.selection.change({ query: position, key: null });
     else selectSequence(app, run, sequence, position);
   };
   useEffect(() => {
@@ -91,7 +91,7 @@ export function GenerationView() {
         <b class="jk-new">{labels[written]}</b>
       </p>
       <p>
-        {(hasGenerated ? words.writes : words.follows)(labels[written - 1], labels[written], describeHead(app, app.selection.value))}
+        {(hasGenerated ? words.writes : words.follows)(labels[written - 1], labels[written], describeHead(app, app.selection.current.value))}
       </p>
       <h3>{words.candidates}</h3>
       {!prediction && <p class="jk-hint">{words.noPrediction(predictions.length)}</p>}

@@ -1,10 +1,11 @@
 /** All heads: one thumbnail each, layers by heads, framed in the colour of its kind; or sorted by a property. */
 
 import { useEffect, useRef } from "preact/hooks";
-import { type App, type HeadOrder, headKey, type Thumbnail, useApp } from "../app";
+import { type App, type HeadOrder, useApp } from "../app";
 import { buildPixels, KIND_COLOURS } from "../colour";
 import { ablates, describeHead, formatSigned, shortenSite } from "../describe";
 import type { Run } from "../protocol";
+import { headKey, type Thumbnail } from "../run";
 
 interface Head {
   site: number;
@@ -14,7 +15,7 @@ interface Head {
 export function HeadGrid() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
+  const run = app.run.current.value;
   const orders: HeadOrder[] = ["model", "kind", "entropy", "effect", "similar"];
   return (
     <nav class="jk-heads jk-panel" aria-label={words.headsTitle}>
@@ -26,7 +27,7 @@ export function HeadGrid() {
             value={app.order.value}
             onChange={(event) => {
               app.order.value = event.currentTarget.value as HeadOrder;
-              if (app.order.value === "effect" && !app.headEffects.value && app.can("effect")) void app.measure("heads");
+              if (app.order.value === "effect" && !app.run.effects.value.heads && app.can("effect")) void app.run.measure("heads");
             }}
           >
             {orders.map((order) => (
@@ -92,7 +93,7 @@ function Sorted({ app, run }: { app: App; run: Run }) {
 function sortHeads(app: App, run: Run): (Head & { note: string })[] {
   const words = app.words.value;
   const heads: Head[] = run.sites.flatMap(({ heads }, site) => Array.from({ length: heads }, (_, head) => ({ site, head })));
-  const facts = ({ site, head }: Head) => app.facts.value.get(headKey(site, head));
+  const facts = ({ site, head }: Head) => app.run.facts.value.get(headKey(site, head));
   const order = app.order.value;
   if (order === "kind") {
     const kinds = Object.keys(KIND_COLOURS);
@@ -108,15 +109,15 @@ function sortHeads(app: App, run: Run): (Head & { note: string })[] {
       .sort((a, b) => entropy(a) - entropy(b));
   }
   if (order === "effect") {
-    const effects = new Map(app.headEffects.value?.rows.map((row) => [headKey(row.site, row.head), row.effect]));
+    const effects = new Map(app.run.effects.value.heads?.rows.map((row) => [headKey(row.site, row.head), row.effect]));
     const effect = ({ site, head }: Head) => effects.get(headKey(site, head));
     return heads
       .map((head) => ({ ...head, note: effect(head) === undefined ? "" : formatSigned(effect(head)!) }))
       .sort((a, b) => Math.abs(effect(b) ?? 0) - Math.abs(effect(a) ?? 0));
   }
-  const { site, head } = app.selection.value;
-  const reference = app.thumbnails.value.get(headKey(site, head));
-  const similarity = (candidate: Head) => compareThumbnails(reference, app.thumbnails.value.get(headKey(candidate.site, candidate.head)));
+  const { site, head } = app.selection.current.value;
+  const reference = app.run.thumbnails.value.get(headKey(site, head));
+  const similarity = (candidate: Head) => compareThumbnails(reference, app.run.thumbnails.value.get(headKey(candidate.site, candidate.head)));
   return heads
     .map((candidate) => ({ ...candidate, note: similarity(candidate).toFixed(2), similarity: similarity(candidate) }))
     .sort((a, b) => b.similarity - a.similarity);
@@ -140,11 +141,11 @@ export function compareThumbnails(a: Thumbnail | undefined, b: Thumbnail | undef
 function HeadButton({ app, site, head, size }: Head & { app: App; size: number }) {
   const words = app.words.value;
   const key = headKey(site, head);
-  const facts = app.facts.value.get(key);
-  const selection = app.selection.value;
+  const facts = app.run.facts.value.get(key);
+  const selection = app.selection.current.value;
   const isSelected = selection.site === site && selection.head === head;
-  const effect = app.headEffects.value?.rows.find((row) => row.site === site && row.head === head)?.effect;
-  const isAblated = app.run.value!.edits.some((edit) => ablates(edit, app.run.value!.sites[site], head));
+  const effect = app.run.effects.value.heads?.rows.find((row) => row.site === site && row.head === head)?.effect;
+  const isAblated = app.run.current.value!.edits.some((edit) => ablates(edit, app.run.current.value!.sites[site], head));
   const title = [
     describeHead(app, { site, head }),
     isAblated && words.ablated,
@@ -154,7 +155,7 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
   ];
   const move = (event: KeyboardEvent) => {
     const grid = (event.currentTarget as HTMLElement).closest(".jk-grid")!;
-    const rows = app.run.value!.sites;
+    const rows = app.run.current.value!.sites;
     let target: Head | null = null;
     if (event.key === "ArrowRight") target = head + 1 < rows[site].heads ? { site, head: head + 1 } : null;
     if (event.key === "ArrowLeft") target = head > 0 ? { site, head: head - 1 } : null;
@@ -164,7 +165,7 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
     }
     if (!target) return;
     event.preventDefault();
-    app.selectHead(target.site, target.head);
+    app.selection.chooseHead(target.site, target.head);
     grid.querySelector<HTMLElement>(`[data-head="${headKey(target.site, target.head)}"]`)?.focus();
   };
   return (
@@ -176,10 +177,10 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
       aria-pressed={isSelected}
       tabIndex={isSelected ? 0 : -1}
       style={{ borderColor: facts ? (KIND_COLOURS[facts.kind] ?? "") : "" }}
-      onClick={() => app.selectHead(site, head)}
+      onClick={() => app.selection.chooseHead(site, head)}
       onKeyDown={move}
     >
-      <ThumbnailCanvas app={app} thumbnail={app.thumbnails.value.get(key)} size={size} />
+      <ThumbnailCanvas app={app} thumbnail={app.run.thumbnails.value.get(key)} size={size} />
       {effect !== undefined && size >= 40 && <span class={`jk-badge${effect < 0 ? " jk-negative" : ""}`}>{formatSigned(effect)}</span>}
       {effect !== undefined && size < 40 && <span class={`jk-dot${effect < 0 ? " jk-negative" : ""}`} style={{ opacity: dotOpacity(app, effect) }} />}
     </button>
@@ -188,7 +189,7 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
 
 /** A large effect gives an opaque dot. */
 function dotOpacity(app: App, effect: number): number {
-  const most = Math.max(...(app.headEffects.value?.rows.map((row) => Math.abs(row.effect)) ?? [1]));
+  const most = Math.max(...(app.run.effects.value.heads?.rows.map((row) => Math.abs(row.effect)) ?? [1]));
   return most > 0 ? Math.max(0.08, Math.abs(effect) / most) : 0;
 }
 
@@ -222,18 +223,18 @@ function ThumbnailCanvas({ app, thumbnail, size }: { app: App; thumbnail: Thumbn
 function KindLegend({ app }: { app: App }) {
   const words = app.words.value;
   const counts = new Map<string, number>();
-  for (const { kind } of app.facts.value.values()) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  for (const { kind } of app.run.facts.value.values()) counts.set(kind, (counts.get(kind) ?? 0) + 1);
   const kinds = Object.keys(KIND_COLOURS).filter((kind) => counts.has(kind));
   return (
     <div class="jk-kinds">
-      {kinds.length === 0 && app.can("kinds") && <span>{app.noKinds.value || words.kindPending}</span>}
+      {kinds.length === 0 && app.can("kinds") && <span>{app.run.noKinds.value || words.kindPending}</span>}
       {kinds.map((kind) => (
         <span key={kind} title={words.kindHints[kind]}>
           <i style={{ background: KIND_COLOURS[kind] }} />
           {words.kinds[kind]} <b>{counts.get(kind)}</b>
         </span>
       ))}
-      {app.headEffects.value && <span>{words.effectBadge}</span>}
+      {app.run.effects.value.heads && <span>{words.effectBadge}</span>}
     </div>
   );
 }

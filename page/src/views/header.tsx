@@ -3,6 +3,8 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { useApp } from "../app";
+import { copyText } from "../copy";
+import { useCopied } from "./hooks";
 
 export const GENERATED_TOKENS = 12;
 
@@ -10,9 +12,8 @@ export function Header() {
   const app = useApp();
   const words = app.words.value;
   const hello = app.hello.value;
-  const run = app.run.value;
+  const run = app.run.current.value;
   const text = useSignal("");
-  const message = useSignal("");
   useEffect(() => {
     if (run?.text != null) text.value = run.text;
   }, [run]);
@@ -21,14 +22,14 @@ export function Header() {
   const answer = app.desk.answer.value;
   useEffect(() => {
     const first = questions?.question ?? hello?.text;
-    if (first && !app.run.value) text.value = first;
+    if (first && !app.run.current.value) text.value = first;
   }, [hello]);
   useEffect(() => {
     if (answer) text.value = answer.question;
   }, [answer]);
 
   const canRun = app.can("run");
-  const model = app.model.value;
+  const model = app.run.model.value;
   const canType = canRun && (run === null || run.text !== null);
   const canGenerate = canRun && !questions && run?.model.predicts === "next token" && run.target.length === 0;
   const submit = (generate = 0) => {
@@ -36,17 +37,9 @@ export function Header() {
     if (text.value.length > most) app.failure.value = words.tooLong(most);
     else if (!text.value.trim()) app.failure.value = questions ? words.emptyQuestion : words.emptyText;
     else if (questions) void app.desk.ask(text.value);
-    else void app.execute(model, text.value, { generate });
+    else void app.run.execute(model, text.value, { generate });
   };
-  const say = (done: Promise<unknown>) => {
-    done
-      .then(() => {
-        message.value = words.copied;
-        app.announcement.value = words.copied;
-        setTimeout(() => (message.value = ""), 1500);
-      })
-      .catch((error) => app.fail(error));
-  };
+  const { isCopied, say } = useCopied(app);
 
   return (
     <header class="jk-header">
@@ -57,7 +50,7 @@ export function Header() {
         <select
           aria-label={words.model}
           value={model}
-          onChange={(event) => void app.choose(event.currentTarget.value, text.value)}
+          onChange={(event) => void app.run.choose(event.currentTarget.value, text.value)}
         >
           {hello.models.map(({ name, title }) => (
             <option key={name} value={name}>
@@ -100,9 +93,9 @@ export function Header() {
         )}
       </form>
       <div class="jk-tools">
-        <span class="jk-message">{message.value}</span>
+        <span class="jk-message">{isCopied.value && words.copied}</span>
         {app.hasAddress && (
-          <button onClick={() => say(app.copyLink())} title={words.copyLink}>
+          <button onClick={() => say(copyText(location.href))} title={words.copyLink}>
             {words.copyLink}
           </button>
         )}

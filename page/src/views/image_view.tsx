@@ -7,22 +7,23 @@ import { overlayColour, shade } from "../colour";
 import { describeHead, formatWeight } from "../describe";
 import type { Run, Site } from "../protocol";
 import { Legend } from "./legend";
-import { useRow } from "./selected_weights";
+import { useLine, useSize } from "./hooks";
 
 export function ImageView() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
-  const site = app.site.value;
+  const run = app.run.current.value;
+  const site = app.selection.site.value;
   const ref = useRef<HTMLCanvasElement>(null);
   const picture = useSignal<ImageBitmap | null>(null);
   const opacity = useSignal(0.75);
   const value = useSignal("");
-  const row = useRow(app);
-  const size = useSignal(0);
+  const row = useLine(app, "query");
+  const box = useRef<HTMLDivElement>(null);
+  const size = useSize(box);
 
   useEffect(() => {
-    const bytes = app.pictureBytes;
+    const bytes = app.run.pictureBytes;
     if (!bytes) return;
     let isCurrent = true;
     createImageBitmap(new Blob([bytes.slice()], { type: "image/png" })).then((bitmap) => {
@@ -33,23 +34,14 @@ export function ImageView() {
     };
   }, [run]);
 
-  useEffect(() => {
-    const canvas = ref.current!;
-    const observer = new ResizeObserver(([entry]) => {
-      size.value = Math.floor(Math.min(entry.contentRect.width, entry.contentRect.height));
-    });
-    observer.observe(canvas.parentElement!);
-    return () => observer.disconnect();
-  }, []);
-
   const most = useSignal(1);
   useEffect(
     () =>
       effect(() => {
-        const now = app.run.value;
-        const shown = app.site.value;
+        const now = app.run.current.value;
+        const shown = app.selection.site.value;
         const bitmap = picture.value;
-        const side = size.value;
+        const side = Math.floor(Math.min(size.value.width, size.value.height));
         if (!now?.image || !shown || !bitmap || !side) return;
         const canvas = ref.current!;
         const ratio = devicePixelRatio || 1;
@@ -78,7 +70,7 @@ export function ImageView() {
           context.fillStyle = overlayColour(opacity.value * shade(weight, app.scale.value, most.value));
           context.fillRect((patch % columns) * cellWidth, Math.floor(patch / columns) * cellHeight, cellWidth + 0.5, cellHeight + 0.5);
         }
-        const { query } = app.selection.value;
+        const { query } = app.selection.current.value;
         if (shown.query_sequence === "source" && query !== null && query >= prefix) {
           const patch = query - prefix;
           context.strokeStyle = theme === "light" ? "#d1462f" : "#ffb35c";
@@ -108,17 +100,17 @@ export function ImageView() {
     const { columns, rows, prefix } = site.grid;
     const steps: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
     if (!(event.key in steps)) return;
-    const query = Math.max(0, Math.min((app.selection.value.query ?? prefix) + steps[event.key], prefix + rows * columns - 1));
-    app.select({ query, key: null });
+    const query = Math.max(0, Math.min((app.selection.current.value.query ?? prefix) + steps[event.key], prefix + rows * columns - 1));
+    app.selection.change({ query, key: null });
     event.preventDefault();
   };
-  const canShow = !run || site?.grid !== undefined;
+  const canShow = !site || site.grid !== null;
   return (
     <div class="jk-image-view">
       <div class="jk-toolbar">
-        <strong class="jk-title">{run && site ? words.imageTitle(nameQuery(app, run, site), describeHead(app, app.selection.value)) : ""}</strong>
+        <strong class="jk-title">{run && site ? words.imageTitle(nameQuery(app, run, site), describeHead(app, app.selection.current.value)) : ""}</strong>
         {site?.grid && site.grid.prefix > 0 && site.query_sequence === "source" && (
-          <button onClick={() => app.select({ query: 0, key: null })}>{words.classToken}</button>
+          <button onClick={() => app.selection.change({ query: 0, key: null })}>{words.classToken}</button>
         )}
         <label class="jk-slider">
           {words.opacity}
@@ -126,7 +118,7 @@ export function ImageView() {
         </label>
       </div>
       {!canShow && <p class="jk-hint">{words.notOverImage}</p>}
-      <div class="jk-picture">
+      <div class="jk-picture" ref={box}>
         <canvas
           ref={ref}
           tabIndex={0}
@@ -137,7 +129,7 @@ export function ImageView() {
           onKeyDown={onKeyDown}
           onClick={(event) => {
             const position = patchAt(event);
-            if (position !== null && site?.query_sequence === "source") app.select({ query: position, key: null });
+            if (position !== null && site?.query_sequence === "source") app.selection.change({ query: position, key: null });
           }}
         />
       </div>
@@ -159,7 +151,7 @@ function namePatch(app: App, site: Site, position: number): string {
 }
 
 function nameQuery(app: App, run: Run, site: Site): string {
-  const { query } = app.selection.value;
+  const { query } = app.selection.current.value;
   if (query === null) return "";
   return site.query_sequence === "target" ? `“${run.target[query]}”` : namePatch(app, site, query);
 }

@@ -7,7 +7,7 @@ import { shade } from "../colour";
 import { describeHead, labelsOf } from "../describe";
 import { FONT, readColours, shorten } from "../map/painter";
 import type { MapId, VisibleValues } from "../map/tiles";
-import { AskError } from "../wire/client";
+import { useSize } from "./hooks";
 
 const WINDOW = 64; // tokens on each side
 const MAX_LINES = 500;
@@ -22,10 +22,10 @@ export function LinesView() {
   const hovered = useSignal<{ side: "query" | "key"; index: number } | null>(null);
   const values = useSignal<VisibleValues[]>([]); // one for each head that is drawn
   const showsLayer = useSignal(false);
-  const size = useSignal({ width: 0, height: 0 });
-  const run = app.run.value;
-  const site = app.site.value;
-  const { site: siteIndex, head } = app.selection.value;
+  const size = useSize(ref);
+  const run = app.run.current.value;
+  const site = app.selection.site.value;
+  const { site: siteIndex, head } = app.selection.current.value;
   const pass = app.pass.value;
   const count = site ? Math.max(site.queries, site.keys) : 0;
   const last = Math.min(first.value + WINDOW, count);
@@ -46,10 +46,7 @@ export function LinesView() {
       .then((loaded) => {
         if (isCurrent) values.value = loaded;
       })
-      .catch((error) => {
-        if (!(error instanceof AskError)) throw error;
-        if (!error.isSuperseded) app.fail(error);
-      });
+      .catch((error) => app.fail(error));
     return () => {
       isCurrent = false;
     };
@@ -59,23 +56,14 @@ export function LinesView() {
     first.value = 0;
   }, [run?.text, run?.model.name]);
 
-  useEffect(() => {
-    const canvas = ref.current!;
-    const observer = new ResizeObserver(([entry]) => {
-      size.value = { width: entry.contentRect.width, height: entry.contentRect.height };
-    });
-    observer.observe(canvas);
-    return () => observer.disconnect();
-  }, []);
-
   useEffect(
     () =>
       effect(() => {
         const canvas = ref.current!;
         const drawn = values.value;
         const current = drawn[0];
-        const now = app.run.value;
-        const shownSite = app.site.value;
+        const now = app.run.current.value;
+        const shownSite = app.selection.site.value;
         const { width, height } = size.value;
         if (!current || !now || !shownSite || !width) return;
         const ratio = devicePixelRatio || 1;
@@ -155,15 +143,15 @@ export function LinesView() {
   const move = (event: KeyboardEvent) => {
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     if (!step || !site) return;
-    const query = Math.max(0, Math.min((app.selection.value.query ?? -1) + step, site.queries - 1));
-    app.select({ query, key: null });
+    const query = Math.max(0, Math.min((app.selection.current.value.query ?? -1) + step, site.queries - 1));
+    app.selection.change({ query, key: null });
     if (query < first.value || query >= first.value + WINDOW) first.value = Math.floor(query / WINDOW) * WINDOW;
     event.preventDefault();
   };
   return (
     <div class="jk-lines-view">
       <div class="jk-toolbar">
-        <strong class="jk-title">{run ? describeHead(app, app.selection.value) : "\u00a0"}</strong>
+        <strong class="jk-title">{run ? describeHead(app, app.selection.current.value) : "\u00a0"}</strong>
         <label title={words.skipFirstHint}>
           <input type="checkbox" checked={app.skipFirst.value} onChange={(event) => (app.skipFirst.value = event.currentTarget.checked)} /> {words.skipFirst}
         </label>
@@ -180,7 +168,7 @@ export function LinesView() {
         )}
         {showsLayer.value &&
           values.value.map((_, index) => (
-            <button key={index} class="jk-quiet" onClick={() => app.selectHead(siteIndex, index)}>
+            <button key={index} class="jk-quiet" onClick={() => app.selection.chooseHead(siteIndex, index)}>
               <i class="jk-swatch" style={{ background: headColour(index) }} />H{index}
             </button>
           ))}
@@ -201,13 +189,13 @@ export function LinesView() {
         class="jk-lines"
         tabIndex={0}
         role="img"
-        aria-label={`${words.views.lines}: ${run ? describeHead(app, app.selection.value) : ""}`}
+        aria-label={`${words.views.lines}: ${run ? describeHead(app, app.selection.current.value) : ""}`}
         onMouseMove={(event) => (hovered.value = find(event))}
         onMouseLeave={() => (hovered.value = null)}
         onKeyDown={move}
         onClick={(event) => {
           const token = find(event);
-          if (token?.side === "query" && values.value[0]) app.select({ query: values.value[0].row + token.index, key: null });
+          if (token?.side === "query" && values.value[0]) app.selection.change({ query: values.value[0].row + token.index, key: null });
         }}
       />
       <p class="jk-hint">{words.linesHint}</p>

@@ -1,6 +1,7 @@
 /** One map: a canvas with a cursor, which can be moved by mouse and keyboard, zoomed, and cut. */
 
 import { effect, type Signal, useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { describeHead, formatWeight, labelsOf, listCuts } from "../describe";
@@ -10,6 +11,7 @@ import { type MapId, nameMap, type VisibleValues } from "../map/tiles";
 import { type Area, beginMap, clampViewport, revealCell, type Viewport, WHOLE, zoomAt } from "../map/viewport";
 import type { Shown } from "../protocol";
 import { AskError } from "../wire/client";
+import { useSize } from "./hooks";
 
 /** What maps that are shown side by side share. */
 export interface MapGestures {
@@ -21,25 +23,17 @@ export interface MapGestures {
   values: Signal<Map<Shown, VisibleValues>>;
   most: Signal<number>;
   isSampled: Signal<boolean>; // the map on screen is a preview
+  zoom: RefObject<((factor: number) => void) | null>; // zooms around the cursor
 }
 
+export const ZOOM_STEP = 1.5; // of a key or a button
 const WHEEL_SPEED = 0.0016;
 
 export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: MapGestures; title?: string }) {
   const app = useApp();
   const canvasRef = useRef<HTMLCanvasElement>(null);
-  const size = useSignal({ width: 0, height: 0 });
+  const size = useSize(canvasRef);
   const hasFocus = useSignal(false);
-
-  useEffect(() => {
-    const canvas = canvasRef.current!;
-    const observer = new ResizeObserver(([entry]) => {
-      const { width, height } = entry.contentRect;
-      if (width > 0 && height > 0) size.value = { width, height };
-    });
-    observer.observe(canvas);
-    return () => observer.disconnect();
-  }, []);
 
   useEffect(() => {
     const canvas = canvasRef.current!;
@@ -48,12 +42,12 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
     let valuesTimer: ReturnType<typeof setTimeout> | undefined;
 
     const buildPicture = (): MapPicture | null => {
-      const run = app.run.value;
-      const site = app.site.value;
+      const run = app.run.current.value;
+      const site = app.selection.site.value;
       const { width, height } = size.value;
       if (!run || !site || !width) return null;
       if (shown !== "clean" && !run.edited) return null;
-      const selection = app.selection.value;
+      const selection = app.selection.current.value;
       const map: MapId = { run: run.run, shown, site: selection.site, head: selection.head, skipFirst: app.skipFirst.value };
       const shape = { queries: site.queries, keys: site.keys };
       const [queryLabels, keyLabels] = [labelsOf(run, site.query_sequence), labelsOf(run, site.key_sequence)];
@@ -126,7 +120,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
     const loadValues = async (map: MapId, { query, key, queries, keys }: Rectangle) => {
       try {
         const values = await app.tiles.loadValues(map, query, key, queries, keys);
-        if (app.run.peek()?.run !== map.run) return;
+        if (app.run.current.peek()?.run !== map.run) return;
         gestures.values.value = new Map(gestures.values.peek()).set(shown, values);
       } catch (error) {
         if (!(error instanceof AskError)) throw error;
@@ -145,10 +139,10 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
     let timer: ReturnType<typeof setTimeout> | undefined;
     const stop = effect(() => {
       const cursor = gestures.cursor.value;
-      const run = app.run.value;
-      const site = app.site.value;
+      const run = app.run.current.value;
+      const site = app.selection.site.value;
       const words = app.words.value;
-      const { site: siteIndex, head } = app.selection.value;
+      const { site: siteIndex, head } = app.selection.current.value;
       clearTimeout(timer);
       if (!cursor || !run || !site || (shown !== "clean" && !run.edited)) {
         gestures.value.value = "";
@@ -194,8 +188,8 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
   }, [shown]);
 
   const current = (): { area: Area; viewport: Viewport; shape: { queries: number; keys: number } } | null => {
-    const run = app.run.peek();
-    const site = app.site.peek();
+    const run = app.run.current.peek();
+    const site = app.selection.site.peek();
     const { width, height } = size.peek();
     if (!run || !site || !width) return null;
     const shape = { queries: site.queries, keys: site.keys };
@@ -277,7 +271,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
     const cell = cellAt(event);
     if (!cell) return;
     gestures.rectangle.value = null;
-    app.select({ query: cell.query, key: cell.key });
+    app.selection.change({ query: cell.query, key: cell.key });
     if (cell.key !== null) gestures.cursor.value = { query: cell.query, key: cell.key };
   };
 
@@ -297,11 +291,25 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
     return () => canvas.removeEventListener("wheel", onWheel);
   }, []);
 
+  const findCursor = () => {
+    const { query, key } = app.selection.current.peek();
+    return gestures.cursor.peek() ?? { query: query ?? 0, key: key ?? 0 };
+  };
+  const zoomAtCursor = (factor: number) => {
+    const now = current();
+    if (!now) return;
+    const { viewport, area, shape } = now;
+    const { query, key } = findCursor();
+    const px = area.left + (key + 0.5 - viewport.x) * viewport.zoom;
+    const py = area.top + (query + 0.5 - viewport.y) * viewport.zoom;
+    gestures.viewport.value = zoomAt(viewport, factor, px, py, shape, area);
+  };
+  gestures.zoom.current = zoomAtCursor;
+
   const onKeyDown = (event: KeyboardEvent) => {
     const now = current();
     if (!now || event.ctrlKey || event.metaKey || event.altKey) return;
-    const selection = app.selection.peek();
-    const cursor = gestures.cursor.peek() ?? { query: selection.query ?? 0, key: selection.key ?? 0 };
+    const cursor = findCursor();
     const step = event.shiftKey ? 10 : 1;
     const moves: Record<string, [number, number]> = {
       ArrowUp: [-step, 0],
@@ -320,17 +328,14 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       gestures.cursor.value = { query, key };
       gestures.viewport.value = revealCell(now.viewport, query, key, now.shape, now.area);
     } else if (event.key === "Enter") {
-      app.select({ query: cursor.query, key: cursor.key });
+      app.selection.change({ query: cursor.query, key: cursor.key });
     } else if (event.key === "Delete" || event.key === "Backspace") {
-      app.knockOut(gestures.rectangle.peek() ?? { ...cursor, queries: 1, keys: 1 });
+      app.edits.knockOut(gestures.rectangle.peek() ?? { ...cursor, queries: 1, keys: 1 });
       gestures.rectangle.value = null;
     } else if (event.key === "+" || event.key === "=" || event.key === "-") {
-      const factor = event.key === "-" ? 1 / 1.5 : 1.5;
-      const px = now.area.left + (cursor.key + 0.5 - now.viewport.x) * now.viewport.zoom;
-      const py = now.area.top + (cursor.query + 0.5 - now.viewport.y) * now.viewport.zoom;
-      gestures.viewport.value = zoomAt(now.viewport, factor, px, py, now.shape, now.area);
+      zoomAtCursor(event.key === "-" ? 1 / ZOOM_STEP : ZOOM_STEP);
     } else if (event.key === "0") {
-      gestures.viewport.value = app.run.peek()?.audio ? WHOLE : null;
+      gestures.viewport.value = app.run.current.peek()?.audio ? WHOLE : null;
     } else if (event.key === "Escape") {
       gestures.rectangle.value = null;
     } else {
@@ -339,9 +344,9 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
     event.preventDefault();
   };
 
-  const site = app.site.value;
+  const site = app.selection.site.value;
   const words = app.words.value;
-  const label = site ? words.mapLabel(describeHead(app, app.selection.value), site.queries, site.keys) : "";
+  const label = site ? words.mapLabel(describeHead(app, app.selection.current.value), site.queries, site.keys) : "";
   return (
     <figure class="jk-map">
       {title && <figcaption>{title}</figcaption>}

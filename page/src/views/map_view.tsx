@@ -2,20 +2,21 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { headKey, useApp } from "../app";
+import { useApp } from "../app";
 import { type Scale, SCALES } from "../colour";
 import { describeHead } from "../describe";
 import type { Rectangle } from "../map/painter";
 import type { VisibleValues } from "../map/tiles";
 import { type Viewport, WHOLE } from "../map/viewport";
 import type { Shown } from "../protocol";
+import { headKey } from "../run";
 import { Legend } from "./legend";
-import { MapCanvas, type MapGestures } from "./map_canvas";
+import { MapCanvas, type MapGestures, ZOOM_STEP } from "./map_canvas";
 
 export function MapView() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
+  const run = app.run.current.value;
   const gestures: MapGestures = {
     viewport: useSignal<Viewport | null>(null),
     cursor: useSignal<{ query: number; key: number } | null>(null),
@@ -25,8 +26,9 @@ export function MapView() {
     values: useSignal<Map<Shown, VisibleValues>>(new Map()),
     most: useSignal(1),
     isSampled: useSignal(false),
+    zoom: useRef(null),
   };
-  const site = app.site.value;
+  const site = app.selection.site.value;
   const shape = site ? `${site.queries}x${site.keys}` : "";
   useEffect(() => {
     gestures.viewport.value = null;
@@ -38,7 +40,7 @@ export function MapView() {
   const maps: Shown[] = shown === "all" ? ["clean", "edited", "difference"] : [shown];
   const rectangle = gestures.rectangle.value;
   const count = rectangle ? rectangle.queries * rectangle.keys : 0;
-  const canEdit = app.can("run") && (run?.model.is_editable ?? false);
+  const canEdit = app.canEdit.value;
   return (
     <div class="jk-map-view">
       <Toolbar gestures={gestures} />
@@ -59,7 +61,7 @@ export function MapView() {
           <button
             class="jk-main"
             onClick={() => {
-              app.knockOut(rectangle);
+              app.edits.knockOut(rectangle);
               gestures.rectangle.value = null;
             }}
           >
@@ -76,10 +78,10 @@ export function MapView() {
 function HeadHint() {
   const app = useApp();
   const words = app.words.value;
-  const { site, head } = app.selection.value;
-  const facts = app.facts.value.get(headKey(site, head));
+  const { site, head } = app.selection.current.value;
+  const facts = app.run.facts.value.get(headKey(site, head));
   const kind = facts?.kind ? `${words.kinds[facts.kind] ?? facts.kind}: ${words.kindHints[facts.kind] ?? ""}. ` : "";
-  const rows = app.site.value?.query_sequence === "target" ? words.decoderRows : "";
+  const rows = app.selection.site.value?.query_sequence === "target" ? words.decoderRows : "";
   return <p class="jk-hint jk-head-hint">{kind + rows || "\u00a0"}</p>;
 }
 
@@ -87,7 +89,7 @@ function HeadHint() {
 function Explanation() {
   const app = useApp();
   const words = app.words.value;
-  const change = app.run.value?.change;
+  const change = app.run.current.value?.change;
   return (
     <div class="jk-explanation">
       <Legend kind="difference" most={app.largestDifference.value} />
@@ -100,13 +102,10 @@ function Explanation() {
 function Toolbar({ gestures }: { gestures: MapGestures }) {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
-  const root = useRef<HTMLDivElement>(null);
-  const findCanvas = () => root.current?.parentElement?.querySelector("canvas") ?? null;
-  const zoom = (key: "+" | "-") => findCanvas()?.dispatchEvent(new KeyboardEvent("keydown", { key }));
+  const run = app.run.current.value;
   return (
-    <div class="jk-toolbar" ref={root}>
-      <strong class="jk-title">{run ? describeHead(app, app.selection.value) : "\u00a0"}</strong>
+    <div class="jk-toolbar">
+      <strong class="jk-title">{run ? describeHead(app, app.selection.current.value) : "\u00a0"}</strong>
       <label title={words.scaleTitle}>
         <select aria-label={words.scaleTitle} value={app.scale.value} data-action="scale" onChange={(event) => app.chooseScale(event.currentTarget.value as Scale)}>
           {SCALES.map((scale) => (
@@ -126,17 +125,17 @@ function Toolbar({ gestures }: { gestures: MapGestures }) {
         {words.skipFirst}
       </label>
       <span class="jk-group">
-        <button title={words.zoomOut} aria-label={words.zoomOut} onClick={() => zoom("-")}>
+        <button title={words.zoomOut} aria-label={words.zoomOut} onClick={() => gestures.zoom.current?.(1 / ZOOM_STEP)}>
           −
         </button>
-        <button title={words.zoomIn} aria-label={words.zoomIn} onClick={() => zoom("+")}>
+        <button title={words.zoomIn} aria-label={words.zoomIn} onClick={() => gestures.zoom.current?.(ZOOM_STEP)}>
           +
         </button>
         <button title={words.zoomFit} aria-label={words.zoomFit} onClick={() => (gestures.viewport.value = run?.audio ? WHOLE : null)}>
           ⤢
         </button>
       </span>
-      {app.can("run") && run?.model.is_editable && (
+      {app.canEdit.value && (
         <button
           aria-pressed={gestures.isSelecting.value}
           title={words.rectangleHint}

@@ -4,11 +4,12 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { type App, useApp } from "../app";
 import { describeHead } from "../describe";
-import type { Audio, Listening, Sound } from "../protocol";
-import { buildSpectrogram, paintSound } from "../sound/painter";
-import { listStretches } from "../sound/stretches";
-import { asFloats, AskError } from "../wire/client";
+import type { Sound } from "../protocol";
+import { buildSpectrogram, paintSound } from "./sound_painter";
+import { listStretches } from "../cuts";
+import { asFloats } from "../wire/client";
 import { ComparedTexts } from "./compared_texts";
+import { useAnswer, useSize } from "./hooks";
 
 const STEP = 5; // positions that an arrow key moves: 100 ms
 const LEAST_DRAG = 4; // pixels; less is a click
@@ -16,13 +17,13 @@ const PIXELS_PER_SECOND = 190; // at least, so that short words can be read; lon
 
 export function SoundStrip() {
   const app = useApp();
-  const sound = app.run.value?.audio ?? null;
+  const sound = app.run.current.value?.audio ?? null;
   return sound ? <Strip key={sound.seconds} app={app} sound={sound} /> : null;
 }
 
 function Strip({ app, sound }: { app: App; sound: Sound }) {
   const words = app.words.value;
-  const run = app.run.value!;
+  const run = app.run.current.value!;
   const player = useRef<HTMLAudioElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const url = useSignal("");
@@ -33,51 +34,38 @@ function Strip({ app, sound }: { app: App; sound: Sound }) {
   const weights = useSignal<Float32Array>(new Float32Array());
   const selected = useSignal<[number, number] | null>(null);
   const anchor = useRef<number | null>(null); // where a stretch that the keyboard selects begins
-  const width = useSignal(0);
+  const size = useSize(canvas);
   const rate = sound.positions_per_second;
-  const site = app.site.value;
+  const site = app.selection.site.value;
   const isListening = site?.query_sequence === "target" && site.key_sequence === "source";
-  const canHide = run.model.is_editable && app.can("run");
+  const canHide = app.canEdit.value;
 
-  const loadedKey = useRef(-1);
-  const soundKey = app.soundKey.value;
-  useEffect(() => {
-    if (loadedKey.current === soundKey) return; // once for each input; a run that came too early is asked again
-    let isCurrent = true;
-    app.client
-      .ask<Audio>("audio", { run: run.run })
-      .then(({ buffers }) => {
-        if (!isCurrent) return;
-        loadedKey.current = soundKey;
-        URL.revokeObjectURL(url.value);
-        url.value = URL.createObjectURL(new Blob([buffers[0].slice()], { type: "audio/wav" }));
-        bytes.value = buffers[1].slice();
-      })
-      .catch((error) => app.fail(error));
-    return () => {
-      isCurrent = false;
-    };
-  }, [soundKey, run.run]);
+  const loadedKey = useSignal(-1);
+  const soundKey = app.run.soundKey.value;
+  // once for each input; a run that came too early is asked again
+  useAnswer(
+    app,
+    "audio",
+    loadedKey.value === soundKey ? null : { run: run.run },
+    ({ buffers }) => {
+      loadedKey.value = soundKey;
+      URL.revokeObjectURL(url.value);
+      url.value = URL.createObjectURL(new Blob([buffers[0].slice()], { type: "audio/wav" }));
+      bytes.value = buffers[1].slice();
+    },
+    (error) => app.fail(error),
+  );
   useEffect(() => () => URL.revokeObjectURL(url.peek()), []);
 
-  const { site: siteIndex, head } = app.selection.value;
-  const pass = app.pass.value;
+  const { site: siteIndex, head } = app.selection.current.value;
   const usesHead = ownHead.value && isListening;
-  useEffect(() => {
-    let isCurrent = true;
-    app.client
-      .ask<Listening>("listening", { run: run.run, show: pass, ...(usesHead ? { site: siteIndex, head } : {}) })
-      .then(({ buffers }) => {
-        if (isCurrent) weights.value = asFloats(buffers[0]);
-      })
-      .catch((error) => {
-        if (!(error instanceof AskError)) throw error;
-        if (isCurrent) weights.value = new Float32Array(); // a saved file without this map
-      });
-    return () => {
-      isCurrent = false;
-    };
-  }, [run.run, pass, usesHead, usesHead && siteIndex, usesHead && head]);
+  useAnswer(
+    app,
+    "listening",
+    { run: run.run, show: app.pass.value, ...(usesHead ? { site: siteIndex, head } : {}) },
+    ({ buffers }) => (weights.value = asFloats(buffers[0])),
+    () => (weights.value = new Float32Array()), // a saved file without this map
+  );
 
   useEffect(() => {
     if (!isPlaying.value) return;
@@ -90,14 +78,8 @@ function Strip({ app, sound }: { app: App; sound: Sound }) {
     return () => cancelAnimationFrame(request);
   }, [isPlaying.value]);
 
-  useEffect(() => {
-    const observer = new ResizeObserver(([entry]) => (width.value = entry.contentRect.width));
-    observer.observe(canvas.current!);
-    return () => observer.disconnect();
-  }, []);
-
   const current = sound.words.findIndex(({ start, end }) => start <= time.value && time.value < end);
-  const hidden = listStretches(run, app.edits.value);
+  const hidden = listStretches(run, app.edits.current.value);
   const theme = app.theme.value;
   const picture = useRef<{ bytes: Uint8Array | null; theme: string; canvas: HTMLCanvasElement | null }>({ bytes: null, theme: "", canvas: null });
   if (bytes.value && (picture.current.bytes !== bytes.value || picture.current.theme !== theme))
@@ -129,13 +111,13 @@ function Strip({ app, sound }: { app: App; sound: Sound }) {
   const chooseWord = (index: number) => {
     const word = sound.words[index];
     seek(word.start + 0.001);
-    if (isListening || site?.query_sequence === "target") app.select({ query: word.rows[0], key: null });
-    else if (sound.heads.length) app.selection.value = { site: sound.heads[0][0], head: sound.heads[0][1], query: word.rows[0], key: null };
+    if (isListening || site?.query_sequence === "target") app.selection.change({ query: word.rows[0], key: null });
+    else if (sound.heads.length) app.selection.current.value = { site: sound.heads[0][0], head: sound.heads[0][1], query: word.rows[0], key: null };
     app.announcement.value = words.wordAt(word.text, formatTime(sound, word.start), formatTime(sound, word.end));
   };
   const hide = () => {
     if (!selected.value || !canHide) return;
-    app.hideSound(...selected.value);
+    app.edits.hideSound(...selected.value);
     selected.value = null;
     anchor.current = null;
   };
@@ -210,7 +192,7 @@ function Strip({ app, sound }: { app: App; sound: Sound }) {
           <button aria-pressed={!usesHead} data-listening="timing" title={words.timingHeadsHint(sound.heads.length)} onClick={() => (ownHead.value = false)}>
             {words.timingHeads}
           </button>
-          <button aria-pressed={usesHead} data-listening="head" disabled={!isListening} title={isListening ? describeHead(app, app.selection.value) : words.notListening} onClick={() => (ownHead.value = true)}>
+          <button aria-pressed={usesHead} data-listening="head" disabled={!isListening} title={isListening ? describeHead(app, app.selection.current.value) : words.notListening} onClick={() => (ownHead.value = true)}>
             {words.selectedHead}
           </button>
         </div>
@@ -222,7 +204,7 @@ function Strip({ app, sound }: { app: App; sound: Sound }) {
         <span class="jk-hint">{hidden.length ? words.hiddenNeighbours : canHide ? words.soundHint : ""}</span>
       </div>
       <div class="jk-sound-scroll">
-        <div class="jk-sound-time" style={{ minWidth: `${Math.round(sound.seconds * PIXELS_PER_SECOND)}px` }} data-width={width.value}>
+        <div class="jk-sound-time" style={{ minWidth: `${Math.round(sound.seconds * PIXELS_PER_SECOND)}px` }} data-width={size.value.width}>
           <div class="jk-spoken-words" role="group" aria-label={words.spokenWords}>
             {sound.words.length === 0 && <em class="jk-hint">{words.noSpeech}</em>}
             {sound.words.map(({ text, start, end }, index) => (

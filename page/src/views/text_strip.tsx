@@ -1,21 +1,21 @@
 /** The text as tokens, shaded by where the selected token looks, beside what the model predicts. */
 
-import { listPassageCuts } from "../answer/cuts";
+import { listPassageCuts } from "../cuts";
 import { type App, useApp } from "../app";
 import { cssColour, inkOn, weightColour } from "../colour";
 import { describeHead, formatPercent } from "../describe";
 import type { Prediction, Run, Sequence } from "../protocol";
-import { useRow } from "./selected_weights";
+import { useLine } from "./hooks";
 
 const MAX_CHIPS = 400;
 
 export function TextStrip() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
-  const weights = useRow(app);
+  const run = app.run.current.value;
+  const weights = useLine(app, "query");
   if (!run) return <section class="jk-strip jk-panel jk-empty" />;
-  const site = app.site.value;
+  const site = app.selection.site.value;
   const isText = run.image === null && run.audio === null;
   const hasShades = weights.value.length > 0 && site !== null && (isText || site.key_sequence === "target");
   return (
@@ -39,7 +39,7 @@ export function TextStrip() {
             weights={site?.key_sequence === "target" ? weights.value : null}
           />
         )}
-        <p class="jk-hint">{hasShades ? words.shadedBy(describeHead(app, app.selection.value)) : "\u00a0"}</p>
+        <p class="jk-hint">{hasShades ? words.shadedBy(describeHead(app, app.selection.current.value)) : "\u00a0"}</p>
       </div>
       <Predictions app={app} run={run} />
     </section>
@@ -57,19 +57,19 @@ interface ChipsProps {
 function Chips({ app, run, sequence, title, weights }: ChipsProps) {
   const words = app.words.value;
   const labels = sequence === "target" ? run.target : run.source;
-  const selection = app.selection.value;
-  const site = app.site.value;
+  const selection = app.selection.current.value;
+  const site = app.selection.site.value;
   const isQuerySide = site?.query_sequence === sequence;
   const first = Math.max(0, Math.min((selection.query ?? 0) - MAX_CHIPS / 2, labels.length - MAX_CHIPS));
   const shown = labels.slice(first, first + MAX_CHIPS);
   const passages = (sequence === "source" && run.answered?.passages) || [];
-  const cut = listPassageCuts(passages, app.edits.value).map(({ passage }) => passage);
+  const cut = listPassageCuts(passages, app.edits.current.value).map(({ passage }) => passage);
   const skip = app.skipFirst.value ? 1 : 0;
   let most = 0;
   if (weights) for (let key = skip; key < weights.length; key++) most = Math.max(most, weights[key]);
 
   const choose = (position: number) => {
-    if (isQuerySide) app.select({ query: position, key: null });
+    if (isQuerySide) app.selection.change({ query: position, key: null });
     else selectSequence(app, run, sequence, position);
   };
   const move = (event: KeyboardEvent, position: number) => {
@@ -119,13 +119,13 @@ function Chips({ app, run, sequence, title, weights }: ChipsProps) {
 /** Select a token of a sequence that the current head does not query: the last head that does is opened. */
 export function selectSequence(app: App, run: Run, sequence: Sequence, position: number): void {
   const site = run.sites.findLastIndex((candidate) => candidate.query_sequence === sequence);
-  if (site >= 0) app.selection.value = { site, head: 0, query: position, key: null };
+  if (site >= 0) app.selection.current.value = { site, head: 0, query: position, key: null };
 }
 
 function Predictions({ app, run }: { app: App; run: Run }) {
   const words = app.words.value;
-  const site = app.site.value;
-  const { query } = app.selection.value;
+  const site = app.selection.site.value;
+  const { query } = app.selection.current.value;
   const predicted: Sequence = run.target.length ? "target" : "source";
   const wanted = site?.query_sequence === predicted ? query : null;
   const clean = findPrediction(run.clean, wanted);

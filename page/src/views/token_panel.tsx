@@ -1,12 +1,10 @@
 /** The selected token: where it looks in this head, and what every other head does with it. */
 
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import { type App, useApp } from "../app";
 import { describeHead, formatWeight, labelsOf, shortenSite } from "../describe";
 import type { Run, Token } from "../protocol";
-import { AskError } from "../wire/client";
-import { useColumn, useRow } from "./selected_weights";
+import { useAnswer, useLine } from "./hooks";
 
 const SHOWN_KEYS = 8;
 const SHOWN_HEADS = 40;
@@ -14,9 +12,9 @@ const SHOWN_HEADS = 40;
 export function TokenPanel() {
   const app = useApp();
   const words = app.words.value;
-  const run = app.run.value;
-  const site = app.site.value;
-  const { query } = app.selection.value;
+  const run = app.run.current.value;
+  const site = app.selection.site.value;
+  const { query } = app.selection.current.value;
   const tab = useSignal<"head" | "heads">("head");
   const label = run && site && query !== null ? labelsOf(run, site.query_sequence)[query] : null;
   return (
@@ -25,7 +23,7 @@ export function TokenPanel() {
         <h2>{label === null ? words.tokenTitle : `“${label}” [${query}]`}</h2>
         <div class="jk-choice" role="group">
           <button aria-pressed={tab.value === "head"} onClick={() => (tab.value = "head")}>
-            {run ? describeHead(app, app.selection.value) : words.headsTitle}
+            {run ? describeHead(app, app.selection.current.value) : words.headsTitle}
           </button>
           <button aria-pressed={tab.value === "heads"} data-action="every-head" onClick={() => (tab.value = "heads")}>
             {words.everyHeadShort}
@@ -45,9 +43,9 @@ export function TokenPanel() {
 
 function InHead({ app, run, label }: { app: App; run: Run; label: string }) {
   const words = app.words.value;
-  const site = app.site.value!;
-  const row = useRow(app);
-  const column = useColumn(app);
+  const site = app.selection.site.value!;
+  const row = useLine(app, "query");
+  const column = useLine(app, "key");
   const isSelf = site.query_sequence === site.key_sequence;
   const most = [...row.value, ...column.value].reduce((largest, weight) => Math.max(largest, weight), 0) || 1; // one scale for both lists
   return (
@@ -56,11 +54,11 @@ function InHead({ app, run, label }: { app: App; run: Run; label: string }) {
         {words.asQuery}
         {run.edited && ` (${words[app.pass.value]})`}
       </h3>
-      <Weights app={app} most={most} weights={row.value} labels={labelsOf(run, site.key_sequence)} onPick={(key) => app.select({ key })} />
+      <Weights app={app} most={most} weights={row.value} labels={labelsOf(run, site.key_sequence)} onPick={(key) => app.selection.change({ key })} />
       {isSelf && (
         <>
           <h3>{words.lookedAtBy(label)}</h3>
-          <Weights app={app} most={most} weights={column.value} labels={labelsOf(run, site.query_sequence)} onPick={(query) => app.select({ query })} />
+          <Weights app={app} most={most} weights={column.value} labels={labelsOf(run, site.query_sequence)} onPick={(query) => app.selection.change({ query })} />
         </>
       )}
     </div>
@@ -101,27 +99,17 @@ function Weights({ most, weights, labels, onPick }: WeightsProps) {
 
 function InEveryHead({ app, run }: { app: App; run: Run }) {
   const words = app.words.value;
-  const site = app.site.value!;
-  const { query } = app.selection.value;
-  const pass = app.pass.value;
+  const site = app.selection.site.value!;
+  const { query } = app.selection.current.value;
   const answer = useSignal<Token | null>(null);
   const direction = useSignal<"query" | "key">("query");
-  useEffect(() => {
-    if (query === null) return;
-    let isCurrent = true;
-    app.client
-      .ask<Token>("token", { run: run.run, show: pass, sequence: site.query_sequence, position: query })
-      .then(({ body }) => {
-        if (isCurrent) answer.value = body;
-      })
-      .catch((error) => {
-        if (!(error instanceof AskError)) throw error;
-        if (!error.isSuperseded) app.fail(error);
-      });
-    return () => {
-      isCurrent = false;
-    };
-  }, [run, site.query_sequence, query, pass]);
+  useAnswer(
+    app,
+    "token",
+    query === null ? null : { run: run.run, show: app.pass.value, sequence: site.query_sequence, position: query },
+    ({ body }) => (answer.value = body),
+    (error) => app.fail(error),
+  );
   const skip = app.skipFirst.value;
   const rows = (direction.value === "query" ? answer.value?.as_query : answer.value?.as_key) ?? [];
   const ranked = rows
@@ -147,7 +135,7 @@ function InEveryHead({ app, run }: { app: App; run: Run }) {
             return (
               <tr key={`${index}.${head}`}>
                 <th>
-                  <button class="jk-quiet" onClick={() => app.selectHead(index, head)}>
+                  <button class="jk-quiet" onClick={() => app.selection.chooseHead(index, head)}>
                     {typeof layer === "number" ? `L${layer}` : shortenSite(layer)} H{head}
                   </button>
                 </th>

@@ -1,5 +1,7 @@
 /** Ask a session and receive its answers, whatever carries the messages. */
 
+import type { Asks, Failure, Progress, State } from "../protocol";
+
 export type Buffers = Uint8Array[];
 
 /** Carries messages between the page and a session: a WebSocket, a notebook widget, or a saved file. */
@@ -9,8 +11,8 @@ export interface Carrier {
   receive(onMessage: (head: Record<string, any>, buffers: Buffers) => void, onClose: (reason: string) => void): void;
 }
 
-export interface Reply<Body> {
-  body: Body;
+export interface Reply<Name extends keyof Asks> {
+  body: Asks[Name]["body"];
   buffers: Buffers;
 }
 
@@ -18,7 +20,7 @@ export interface Reply<Body> {
 export class AskError extends Error {
   constructor(
     message: string,
-    readonly reason: string,
+    readonly reason: Failure["reason"] | "closed",
   ) {
     super(message);
   }
@@ -29,16 +31,10 @@ export class AskError extends Error {
   }
 }
 
-export interface ProgressReport {
-  done: number;
-  total: number;
-  stage: string;
-}
-
 interface Pending {
   resolve(reply: Reply<any>): void;
   reject(error: AskError): void;
-  onProgress?: (report: ProgressReport) => void;
+  onProgress?: (report: Progress) => void;
 }
 
 export class Client {
@@ -47,7 +43,7 @@ export class Client {
   private closedBecause: string | null = null;
 
   /** Called with what the session sends without an ask. */
-  onState: (state: Record<string, any>) => void = () => {};
+  onState: (state: State) => void = () => {};
   onClose: (reason: string) => void = () => {};
 
   constructor(private carrier: Carrier) {
@@ -58,12 +54,12 @@ export class Client {
   }
 
   /** Send an ask. The id of the ask is passed to `onId`, for `cancel`. */
-  ask<Body>(
-    name: string,
-    fields: Record<string, unknown> = {},
-    onProgress?: (report: ProgressReport) => void,
+  ask<Name extends keyof Asks>(
+    name: Name,
+    fields: Asks[Name]["fields"],
+    onProgress?: (report: Progress) => void,
     onId?: (id: number) => void,
-  ): Promise<Reply<Body>> {
+  ): Promise<Reply<Name>> {
     const id = ++this.lastId;
     onId?.(id);
     return new Promise((resolve, reject) => {
@@ -89,7 +85,7 @@ export class Client {
     const pending = this.pending.get(id);
     if (!pending) return;
     if (head.progress !== undefined) {
-      pending.onProgress?.(head as unknown as ProgressReport);
+      pending.onProgress?.(head as Progress);
       return;
     }
     this.pending.delete(id);

@@ -1,9 +1,8 @@
 /** The carrier of a saved file: it answers from what the file stores, and computes tiles from its maps. */
 
 import { AskError, type Buffers, type Carrier } from "./client";
-import type { Piece, SavedIndex } from "./file_format";
 import { openMap, type StoredMap } from "./file_maps";
-import type { Pass, Shown } from "../protocol";
+import type { KeyColumn, Pass, Piece, QueryRow, SavedIndex, Shown } from "../protocol";
 
 const TILE = 256;
 const MAX_COST = 1.5e9; // multiply-adds that one tile may take; beyond it only some rows of each cell are read
@@ -224,8 +223,8 @@ class FileAnswers {
   }
 
   private answerToken({ show, sequence, position }: Ask): Answer {
-    const as_query: unknown[] = [];
-    const as_key: unknown[] = [];
+    const as_query: QueryRow[] = [];
+    const as_key: KeyColumn[] = [];
     this.index.run.sites.forEach(({ heads, query_sequence, key_sequence, queries, keys }, site) => {
       for (let head = 0; head < heads; head++) {
         if (!this.index.maps[show as Pass]?.[site]?.[head]) continue;

@@ -1,6 +1,7 @@
 /** The maps of a saved file: exact weights, rounded weights, or queries and keys from which the weights are computed. */
 
-import type { Piece, SavedMap } from "./file_format";
+import type { Piece, SavedMap } from "../protocol";
+import { asFloats } from "./client";
 
 /** Weights of one map; a row is computed when it is needed. */
 export interface StoredMap {
@@ -15,7 +16,7 @@ export interface StoredMap {
 
 export function openMap(map: SavedMap, queries: number, keys: number, cut: (piece: Piece) => Uint8Array): StoredMap {
   if (map.form === "float32") {
-    const weights = toFloats(cut(map));
+    const weights = asFloats(cut(map));
     const readRow = (query: number, row: Float32Array) => row.set(weights.subarray(query * keys, (query + 1) * keys));
     return { queries, keys, isExact: true, rowCost: keys, readRow };
   }
@@ -37,7 +38,7 @@ export function openMap(map: SavedMap, queries: number, keys: number, cut: (piec
     return { queries, keys, isExact: false, rowCost: keys, readRow };
   }
   const { width, scale, mask } = map;
-  const [query, key, logSumExp] = [map.query, map.key, map.lse].map((piece) => toFloats(cut(piece)));
+  const [query, key, logSumExp] = [map.query, map.key, map.lse].map((piece) => asFloats(cut(piece)));
   const forbidden = mask.forbidden.map((cells) => ({
     queries: cells.queries && new Set(cells.queries),
     keys: cells.keys,
@@ -61,9 +62,4 @@ export function openMap(map: SavedMap, queries: number, keys: number, cut: (piec
     }
   };
   return { queries, keys, isExact: true, rowCost: keys * width, readRow };
-}
-
-function toFloats(bytes: Uint8Array): Float32Array {
-  const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
-  return new Float32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);
 }

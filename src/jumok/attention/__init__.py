@@ -4,8 +4,7 @@ from . import bias, mask, score
 from .attend import BACKENDS, attend
 from .cache import Cache
 from .feature_maps import EluPlusOne, FavorPlus
-from .fourier import FourierMixing
-from .multihead import Head, MultiHead
+from .multihead import FourierMixing, Head, MultiHead
 
 __all__ = [
     "BACKENDS",

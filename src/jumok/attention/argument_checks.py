@@ -13,7 +13,7 @@ from torch import Tensor
 from jumok.errors import ArgumentError, ShapeError
 
 from .bias import Bias
-from .grid import describe_argument
+from .grid import Positions
 from .mask import Mask
 from .mask.notation import suggest_mask_for
 from .score import Score
@@ -91,6 +91,33 @@ def check_settings(mask: object, bias: object, score: object, dropout: float) ->
         )
     if not 0 <= dropout < 1:
         raise ArgumentError(f"dropout must be at least 0 and below 1, not {dropout}")
+
+
+def check_positions(positions: object, length: int, batch: int, axis: str) -> Positions:
+    """Return the positions if they fit the tensors."""
+    if isinstance(positions, range):
+        if len(positions) != length:
+            raise ShapeError(
+                f"{axis}_positions has {len(positions)} entries, but there are {length} on the {axis} axis"
+            )
+        return positions
+
+    if not isinstance(positions, Tensor) or positions.is_floating_point() or positions.dtype == torch.bool:
+        raise ShapeError(f"{axis}_positions must be a range or an integer tensor, not {describe_argument(positions)}")
+
+    is_line = positions.dim() == 1
+    is_table = positions.dim() == 2 and positions.shape[0] in (1, batch)
+    if not (is_line or is_table) or positions.shape[-1] != length:
+        raise ShapeError(
+            f"{axis}_positions has shape {list(positions.shape)}; it must be [{length}] or [{batch}, {length}] "
+            f"(batch {batch}, {length} on the {axis} axis)"
+        )
+    return positions.long()  # narrower integers would overflow in the arithmetic of masks
+
+
+def describe_argument(argument: object) -> str:
+    """Return the type of an argument in the words of an error message."""
+    return f"a tensor of {argument.dtype}" if isinstance(argument, Tensor) else type(argument).__name__
 
 
 def _make_tensor_error(name: str, tensor: object) -> ArgumentError | ShapeError:

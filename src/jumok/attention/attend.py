@@ -14,11 +14,11 @@ import torch
 from jumok import axes, tap
 from jumok.errors import BackendError
 
-from .argument_checks import check_settings, check_tensors, make_unknown_argument_error
+from .argument_checks import check_positions, check_settings, check_tensors, make_unknown_argument_error
 from .backends import block_plan, blocked, explicit, flex, linear, sdpa
 from .backends.protocol import AttentionRequest, Backend
 from .bias import Bias
-from .grid import Positions, check_positions
+from .grid import Positions
 from .isolation import compute_isolated
 from .mask import Mask
 from .score import Kernel, ScaledDot, Score
@@ -151,12 +151,16 @@ def attend(
     return (output, answer.weights) if weights else output
 
 
+def check_backend(name: str) -> None:
+    """Raise BackendError unless there is a backend of this name, or it is "auto"."""
+    if name != "auto" and name not in BACKENDS:
+        raise BackendError(f"unknown backend {name!r}; choose one of auto, {', '.join(BACKENDS)}")
+
+
 def _select_backend(name: str, request: AttentionRequest) -> Backend:
     if name == "auto":
         return BACKENDS[_select_fastest(request)]
-    if name not in BACKENDS:
-        raise BackendError(f"unknown backend {name!r}; choose one of auto, {', '.join(BACKENDS)}")
-
+    check_backend(name)
     refusal = BACKENDS[name].explain_refusal(request)
     if refusal is not None:
         raise BackendError(refusal)

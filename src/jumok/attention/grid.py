@@ -26,33 +26,6 @@ def count_positions(positions: Positions) -> int:
     return len(positions)
 
 
-def check_positions(positions: object, length: int, batch: int, axis: str) -> Positions:
-    """Return the positions if they fit the tensors."""
-    if isinstance(positions, range):
-        if len(positions) != length:
-            raise ShapeError(
-                f"{axis}_positions has {len(positions)} entries, but there are {length} on the {axis} axis"
-            )
-        return positions
-
-    if not isinstance(positions, Tensor) or positions.is_floating_point() or positions.dtype == torch.bool:
-        raise ShapeError(f"{axis}_positions must be a range or an integer tensor, not {describe_argument(positions)}")
-
-    is_line = positions.dim() == 1
-    is_table = positions.dim() == 2 and positions.shape[0] in (1, batch)
-    if not (is_line or is_table) or positions.shape[-1] != length:
-        raise ShapeError(
-            f"{axis}_positions has shape {list(positions.shape)}; it must be [{length}] or [{batch}, {length}] "
-            f"(batch {batch}, {length} on the {axis} axis)"
-        )
-    return positions.long()  # narrower integers would overflow in the arithmetic of masks
-
-
-def describe_argument(argument: object) -> str:
-    """Return the type of an argument in the words of an error message."""
-    return f"a tensor of {argument.dtype}" if isinstance(argument, Tensor) else type(argument).__name__
-
-
 class Grid:
     """The cells ``batches x heads x queries x keys``."""
 

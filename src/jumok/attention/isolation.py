@@ -39,13 +39,20 @@ def compute_isolated(
     key, value = (tensor.masked_fill(is_bad[..., None], 0.0) for tensor in (key, value))
     answer = _compute_in_range(dataclasses.replace(request, key=key, value=value), _find_largest(key)[0], compute)
     output = answer.output.masked_fill(_find_readers(request, is_bad)[..., None], float("nan"))
-    if answer.weights is None and answer.logsumexp is None:
-        return AttentionOutput(output)
+    if answer.weights is not None or answer.logsumexp is not None:
+        # a value changes neither the weights nor the log-sum-exp
+        answer = _fill_rows(answer, _find_readers(request, is_bad_key))
+    return answer._replace(output=output)
 
-    readers = _find_readers(request, is_bad_key)  # a value changes neither the weights nor the log-sum-exp
-    weights = None if answer.weights is None else answer.weights.masked_fill(readers[..., None], float("nan"))
-    logsumexp = None if answer.logsumexp is None else answer.logsumexp.masked_fill(readers, float("nan"))
-    return AttentionOutput(output, weights, logsumexp)
+
+def _fill_rows(answer: AttentionOutput, rows: Bool[Tensor, "batch head query"]) -> AttentionOutput:
+    """Return NaN for these rows."""
+    output, weights, logsumexp = answer
+    return AttentionOutput(
+        output.masked_fill(rows[..., None], float("nan")),
+        None if weights is None else weights.masked_fill(rows[..., None], float("nan")),
+        None if logsumexp is None else logsumexp.masked_fill(rows, float("nan")),
+    )
 
 
 def _find_largest(*tensors: Tensor) -> list[float]:
@@ -82,10 +89,7 @@ def _compute_finite_queries(
     query = request.query.masked_fill(is_bad_query[..., None], 0.0)
     answer = _compute_in_range(dataclasses.replace(request, query=query), largest_key, compute)
     every_key = torch.ones(request.key.shape[:3], dtype=torch.bool, device=query.device)
-    rows = is_bad_query & _find_readers(request, every_key)
-    weights = None if answer.weights is None else answer.weights.masked_fill(rows[..., None], float("nan"))
-    logsumexp = None if answer.logsumexp is None else answer.logsumexp.masked_fill(rows, float("nan"))
-    return AttentionOutput(answer.output.masked_fill(rows[..., None], float("nan")), weights, logsumexp)
+    return _fill_rows(answer, is_bad_query & _find_readers(request, every_key))
 
 
 def _bound_scores(request: AttentionRequest, largest_key: float) -> float:

@@ -6,14 +6,15 @@ import copy
 import dataclasses
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from jumok import axes
-from jumok.errors import ArgumentError, BackendError, ShapeError
+from jumok.errors import ArgumentError, ShapeError
 from jumok.small_batch_linear import Linear
 from jumok.tap import tap
 
-from .attend import BACKENDS, attend
+from .attend import attend, check_backend
 from .bias import Bias
 from .cache import Cache
 from .grid import Positions
@@ -41,8 +42,7 @@ class AttentionLayer(AttentionModule):
             raise ArgumentError(f"score must be a Score of jumok.attention.score, such as ScaledDot(), not {score!r}")
         if not 0 <= dropout < 1:
             raise ArgumentError(f"dropout must be at least 0 and below 1, not {dropout}")
-        if backend != "auto" and backend not in BACKENDS:
-            raise BackendError(f"unknown backend {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
+        check_backend(backend)
         # Registered here, because the score that holds a learned sink is not a module.
         self.sink = self.score.sink if isinstance(self.score.sink, nn.Parameter) else None
         self.dropout, self.backend, self.site = dropout, backend, site
@@ -197,14 +197,12 @@ class MultiHead(AttentionLayer):
             head_width = width // heads
         if heads % groups:
             raise ArgumentError(f"{heads} heads cannot be split evenly into {groups} groups")
-        if projection not in PROJECTIONS:
-            raise ArgumentError(f"unknown projection {projection!r}; choose one of {', '.join(PROJECTIONS)}")
 
         value_width = head_width if value_width is None else value_width
         source_width = width if source_width is None else source_width
         key_bias = bias if key_bias is None else key_bias
         sizes = Sizes(width, source_width, heads, groups, head_width, value_width, bias, key_bias)
-        self.projection: Projection = PROJECTIONS[projection](sizes)
+        self.projection = _build_projection(projection, sizes)
         self.output = Linear(heads * value_width, width, bias=bias if output_bias is None else output_bias)
         self._configure(score, dropout, backend, "attention")
         self.rotation = rotation
@@ -316,30 +314,45 @@ class MultiHead(AttentionLayer):
         Args:
             projection: "fused", "batched" or "single".
         """
-        sizes = self.sizes
-        converted = MultiHead(
-            sizes.width,
-            sizes.heads,
-            groups=sizes.groups,
-            head_width=sizes.head_width,
-            value_width=sizes.value_width,
-            source_width=sizes.source_width,
-            bias=sizes.bias,
-            key_bias=sizes.key_bias,
-            output_bias=self.output.bias is not None,
-            projection=projection,
-            score=copy.deepcopy(self.score),
-            rotation=self.rotation,
-            dropout=self.dropout,
-            backend=self.backend,
-        )
-        converted.projection.load_parameters(self.projection.get_parameters())
-        converted.output.load_state_dict(self.output.state_dict())
-        converted.site = self.site
+        converted = copy.deepcopy(self)
+        converted.rotation = self.rotation  # shared by all layers, with the cosines that it stores
+        converted.projection = _build_projection(projection, self.sizes)
+        converted.projection.copy_from(self.projection)
         return converted.to(self.output.weight).train(self.training)
+
+
+def _build_projection(layout: str, sizes: Sizes) -> Projection:
+    if layout not in PROJECTIONS:
+        raise ArgumentError(f"unknown projection {layout!r}; choose one of {', '.join(PROJECTIONS)}")
+    return PROJECTIONS[layout](sizes)
 
 
 def _check_at_least_one(**sizes: int | None) -> None:
     for name, size in sizes.items():
         if size is not None and size < 1:
             raise ArgumentError(f"{name} must be at least 1, not {size}")
+
+
+class FourierMixing(AttentionModule):
+    """The real part of the Fourier transform over tokens and width, in place of an attention (Lee-Thorp et al. 2021).
+
+    Every token takes part, padding included. Masks and weights are refused.
+    """
+
+    def forward(self, inputs: axes.Hidden, *, mask: Mask | None = None) -> axes.Hidden:
+        """Mix the tokens of each row.
+
+        Args:
+            inputs: Hidden vectors, ``[batch, query, width]``.
+            mask: Must be None; the argument exists so that errors are clear.
+
+        Raises:
+            ArgumentError: If there is a mask.
+        """
+        if mask is not None:
+            raise ArgumentError(f"FNet mixes all tokens and cannot apply the mask {mask!r}; use MultiHead")
+
+        # float32: not every device has a half-precision Fourier transform
+        wide = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
+        mixed: Tensor = torch.fft.fft2(wide, dim=(-2, -1)).real
+        return mixed.to(inputs.dtype)

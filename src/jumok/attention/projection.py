@@ -1,13 +1,11 @@
 """Query, key and value projections with three parameter layouts: one map for all, one map each, or one map per head.
 
-The layouts compute the same function. ``get_parameters`` returns the parameters of any of them by head, and
-``load_parameters`` sets them, so each layout can be converted into another.
+The layouts compute the same function, and ``copy_from`` converts the parameters of any of them into another.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -38,18 +36,6 @@ class Sizes:
     key_bias: bool
 
 
-class ProjectionParameters(NamedTuple):
-    """The parameters of queries, keys or values: matrix [head or group, out, in] and bias [head or group, out]."""
-
-    matrix: Tensor
-    bias: Tensor | None
-
-
-QueryKeyValueParameters = tuple[
-    ProjectionParameters, ProjectionParameters, ProjectionParameters
-]  # of queries, keys, values
-
-
 def split_heads(
     joined: Float[Tensor, "batch length joined_width"], heads: int
 ) -> Float[Tensor, "batch {heads} length head_width"]:
@@ -75,13 +61,25 @@ class Projection(nn.Module):
         """Return keys ``[batch, group, key, head_width]`` and values ``[batch, group, key, value_width]``."""
         raise NotImplementedError
 
-    def get_parameters(self) -> QueryKeyValueParameters:
-        """Return the parameters of queries, keys and values, by head."""
+    def list_parts(self, name: str) -> list[list[Tensor | None]]:
+        """Return the weights or the biases of queries, keys and values, as views of the parameters. Their rows, joined,
+        are the same in every layout.
+
+        Args:
+            name: "weight" or "bias".
+        """
         raise NotImplementedError
 
-    def load_parameters(self, parameters: QueryKeyValueParameters) -> None:
-        """Copy parameters into this projection."""
-        raise NotImplementedError
+    @torch.no_grad()
+    def copy_from(self, other: Projection) -> None:
+        """Copy the parameters of a projection of the same sizes and any layout."""
+        for name in ("weight", "bias"):
+            for copies, originals in zip(self.list_parts(name), other.list_parts(name), strict=True):
+                targets = [part for part in copies if part is not None]
+                if targets:
+                    rows = torch.cat([part for part in originals if part is not None])
+                    for target, part in zip(targets, rows.split([len(target) for target in targets]), strict=True):
+                        target.copy_(part)
 
 
 class Fused(Projection):
@@ -130,21 +128,9 @@ class Fused(Projection):
         bias = self.joined.bias
         return functional.linear(inputs, self.joined.weight[rows], None if bias is None else bias[rows])
 
-    def get_parameters(self) -> QueryKeyValueParameters:
-        query, key, value = self.joined.weight.split(self.widths)
-        query_bias, key_bias, value_bias = (
-            (None, None, None) if self.joined.bias is None else self.joined.bias.split(self.widths)
-        )
-        return (
-            _split_parameters(query, query_bias, self.sizes.heads),
-            _split_parameters(key, key_bias, self.sizes.groups),
-            _split_parameters(value, value_bias, self.sizes.groups),
-        )
-
-    def load_parameters(self, parameters: QueryKeyValueParameters) -> None:
-        matrix = torch.cat([part.matrix.flatten(0, 1) for part in parameters])
-        biases = [part.bias.flatten() for part in parameters if part.bias is not None]
-        _copy_parameters(self.joined, matrix, torch.cat(biases) if biases else None)
+    def list_parts(self, name: str) -> list[list[Tensor | None]]:
+        joined = getattr(self.joined, name)
+        return [[None]] * 3 if joined is None else [[part] for part in joined.split(self.widths)]
 
 
 class Batched(Projection):
@@ -165,17 +151,8 @@ class Batched(Projection):
         value = split_heads(self.value(source), self.sizes.groups)
         return key, value
 
-    def get_parameters(self) -> QueryKeyValueParameters:
-        return (
-            _split_parameters(self.query.weight, self.query.bias, self.sizes.heads),
-            _split_parameters(self.key.weight, self.key.bias, self.sizes.groups),
-            _split_parameters(self.value.weight, self.value.bias, self.sizes.groups),
-        )
-
-    def load_parameters(self, parameters: QueryKeyValueParameters) -> None:
-        for linear, part in zip((self.query, self.key, self.value), parameters, strict=True):
-            bias = None if part.bias is None else part.bias.flatten()
-            _copy_parameters(linear, part.matrix.flatten(0, 1), bias)
+    def list_parts(self, name: str) -> list[list[Tensor | None]]:
+        return [[getattr(linear, name)] for linear in (self.query, self.key, self.value)]
 
 
 class PerHead(Projection):
@@ -200,13 +177,8 @@ class PerHead(Projection):
         value = torch.stack([linear(source) for linear in self.value], 1)
         return key, value
 
-    def get_parameters(self) -> QueryKeyValueParameters:
-        return _stack_parameters(self.query), _stack_parameters(self.key), _stack_parameters(self.value)
-
-    def load_parameters(self, parameters: QueryKeyValueParameters) -> None:
-        for maps, part in zip((self.query, self.key, self.value), parameters, strict=True):
-            for index, linear in enumerate(_get_linears(maps)):
-                _copy_parameters(linear, part.matrix[index], None if part.bias is None else part.bias[index])
+    def list_parts(self, name: str) -> list[list[Tensor | None]]:
+        return [[getattr(linear, name) for linear in maps] for maps in (self.query, self.key, self.value)]
 
 
 PROJECTIONS: dict[str, type[Fused] | type[Batched] | type[PerHead]] = {
@@ -214,26 +186,3 @@ PROJECTIONS: dict[str, type[Fused] | type[Batched] | type[PerHead]] = {
     "batched": Batched,
     "single": PerHead,
 }
-
-
-def _split_parameters(matrix: Tensor, bias: Tensor | None, count: int) -> ProjectionParameters:
-    split_bias = None if bias is None else bias.unflatten(0, (count, -1))
-    return ProjectionParameters(matrix.unflatten(0, (count, -1)), split_bias)
-
-
-def _stack_parameters(maps: nn.ModuleList) -> ProjectionParameters:
-    linears = _get_linears(maps)
-    biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
-    matrices: list[Tensor] = [linear.weight for linear in linears]
-    return ProjectionParameters(torch.stack(matrices), torch.stack(biases) if biases else None)
-
-
-@torch.no_grad()
-def _copy_parameters(linear: nn.Linear, matrix: Tensor, bias: Tensor | None) -> None:
-    linear.weight.copy_(matrix)
-    if bias is not None:
-        linear.bias.copy_(bias)
-
-
-def _get_linears(maps: nn.ModuleList) -> list[nn.Linear]:
-    return [module for module in maps if isinstance(module, nn.Linear)]

@@ -31,6 +31,9 @@ class Score:
     #: One score per head, [head], that takes part in the softmax without a value ("attention sink"), or None.
     sink: Tensor | None = None
 
+    #: Whether the scores are dot products with the keys, which fused kernels compute: ``fold_into_query`` is not None.
+    is_dot_product: bool = False
+
     #: Hidden numbers computed for every cell: 0 unless the score keeps a vector per pair of query and key.
     hidden_width: int = 0
 
@@ -43,7 +46,7 @@ class Score:
         raise NotImplementedError
 
     def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
-        """Return ``(new_query, scale)`` with scores = scale * new_query . key, or None for other formulas.
+        """Return ``(new_query, scale)`` with scores = scale * new_query . key, or None if they are no dot products.
 
         The scale is above 0, because kernels scale after they apply the causal mask: -inf * 0 is NaN, -inf * -1 is inf.
         """
@@ -83,6 +86,7 @@ class ScaledDot(Score):
             raise ArgumentError(
                 f"softcap must be above 0 and within the range of float32, not {self.softcap}; None is no bound"
             )
+        object.__setattr__(self, "is_dot_product", self.softcap is None and self.sink is None)  # frozen
 
     def check(self, query: Tensor, key: Tensor) -> None:
         if query.shape[-1] != key.shape[-1]:
@@ -101,7 +105,7 @@ class ScaledDot(Score):
         return self.softcap * torch.tanh(scores / self.softcap)
 
     def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
-        if self.softcap is not None or self.sink is not None:
+        if not self.is_dot_product:
             return None
         scale = self.get_scale(query)
         if scale >= SMALLEST:
@@ -158,6 +162,8 @@ class General(_ParametricScore):
     Args:
         heads: Number of matrices: one per head, or 1 for a shared one.
     """
+
+    is_dot_product = True
 
     def __init__(self, query_width: int, key_width: int, heads: int = 1) -> None:
         super().__init__(query_width, key_width, heads)

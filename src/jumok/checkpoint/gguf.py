@@ -16,7 +16,7 @@ from jumok.layers import Llama3Scaling
 from jumok.models import GPT, GPTConfig, llama_config
 
 from .gguf_header import StoredTensor, read_header
-from .huggingface import rope
+from .huggingface.llama import MAX_FACTOR, parse_rotary
 from .loaded import Loaded, check_vocabulary
 from .name_table import NameTable, Rule, build_on_meta
 
@@ -64,7 +64,7 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
     _build_name_table().load_parameters(model, tensors, read, path.name)
     tokenizer = Tokenizer.from_gguf(metadata)
     check_vocabulary(tokenizer, model)
-    return Loaded(model.eval(), tokenizer, config, model.family)
+    return Loaded(model.eval(), tokenizer)
 
 
 def _parse_config(path: Path, metadata: JSONObject, tensors: dict[str, StoredTensor]) -> GPTConfig:
@@ -125,9 +125,9 @@ def _parse_rotary(path: Path, metadata: JSONObject, hf_config: JSONObject) -> JS
             f"{', '.join(sorted(scaling))[:200]}"
         )
     if rope_type == "none":
-        return rope.parse_rotary(hf_config)
+        return parse_rotary(hf_config)
     rope_scaling = {"rope_type": rope_type, "factor": factor, "original_max_position_embeddings": length}
-    return rope.parse_rotary({**hf_config, "rope_scaling": rope_scaling})
+    return parse_rotary({**hf_config, "rope_scaling": rope_scaling})
 
 
 def _add_llama3_scaling(path: Path, config: GPTConfig, factors: Tensor) -> GPTConfig:
@@ -137,7 +137,7 @@ def _add_llama3_scaling(path: Path, config: GPTConfig, factors: Tensor) -> GPTCo
     if factors.shape != (pairs,) or config.rotary_scaling != "none":
         raise unsupported
     factor = float(factors.max())
-    if not 1 <= factor <= rope.MAX_FACTOR:  # NaN fails too
+    if not 1 <= factor <= MAX_FACTOR:  # NaN fails too
         raise unsupported
     scaling = Llama3Scaling(factor, LLAMA3_LENGTH)
     frequencies = 1.0 / config.rotary_base ** (torch.arange(pairs) / pairs)

@@ -21,6 +21,7 @@ from . import manifest
 from .huggingface import get_dialect
 from .loaded import Loaded, check_labels, check_speech_tokens, check_vocabulary, parse_id2label
 from .name_table import IdentityTable, NameTable, build_on_meta
+from .resolve import resolve_model_path
 from .tensor_files import TensorFiles, read_json, read_pickled_tensors, safe_join
 
 # the files of a tokenizer; none of them may be a symlink that points outside the folder
@@ -50,8 +51,6 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
     >>> loaded.family, loaded.model.parameter_count
     ('gpt', 160800)
     """
-    from .resolve import resolve_model_path
-
     path = resolve_model_path(name)
     if path.suffix == ".gguf":
         from .gguf import load_gguf
@@ -59,41 +58,50 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
         return load_gguf(path, dtype)
 
     stored = read_json(path, "config.json")
-    if "family" in stored:
-        return _load_own_folder(path, stored, dtype, pickled, verify)
-    return _load_hugging_face_folder(path, stored, dtype, pickled)
-
-
-def _load_own_folder(path: Path, stored: JSONObject, dtype: torch.dtype, pickled: bool, verify: bool) -> Loaded:
-    if verify:
+    is_own = "family" in stored
+    if is_own and verify:
         if not safe_join(path, manifest.MANIFEST_FILE).is_file():
             raise CheckpointError(
                 f"{path} has no {manifest.MANIFEST_FILE}, so damage cannot be detected; verify=False loads it anyway"
             )
         manifest.verify_manifest(path)
-    labels = stored.pop("labels", None)
-    family = get_family(stored["family"])
-    config = family.config_class.from_json(stored)
-    model = _load_model(path, family, config, IdentityTable(), dtype, pickled)
-    return _add_files(path, model, None if labels is None else check_labels(labels, model))
-
-
-def _load_hugging_face_folder(path: Path, stored: JSONObject, dtype: torch.dtype, pickled: bool) -> Loaded:
-    dialect = get_dialect(stored.get("model_type"))
-    config = dialect.from_hf_config(stored)
-    table = dialect.build_name_table(config)
-    model = _load_model(path, dialect.model_class, config, table, dtype, pickled)
-    return _add_files(path, model, parse_id2label(stored.get("id2label"), model))
-
-
-def _load_model(
-    path: Path, family: type[Model], config: Config, table: NameTable, dtype: torch.dtype, pickled: bool
-) -> Model:
+    model_class, config, table = _parse_config(stored)
     names, read = _open_tensors(path, pickled)
     _check_depth(config, len(names), path.name)
-    model = build_on_meta(family, config, dtype, "config.json")
+    model = build_on_meta(model_class, config, dtype, "config.json")
     table.load_parameters(model, names, read, path.name)
-    return model.eval()
+
+    if is_own:
+        labels = None if stored.get("labels") is None else check_labels(stored["labels"], model)
+    else:
+        labels = parse_id2label(stored.get("id2label"), model)
+    tokenizer = _load_tokenizer(path)
+    if tokenizer is not None:
+        check_vocabulary(tokenizer, model)
+    return Loaded(model.eval(), tokenizer, _load_preparation(path, model), labels, _load_speech_tokens(path, model))
+
+
+def read_config(name: str | Path) -> Config:
+    """Return the config of a model. The tensors of a folder are not read; a .gguf file is loaded.
+
+    >>> read_config("tiny").width
+    96
+    """
+    path = resolve_model_path(name)
+    if path.suffix == ".gguf":
+        return load(path).config
+    return _parse_config(read_json(path, "config.json"))[1]
+
+
+def _parse_config(stored: JSONObject) -> tuple[type[Model], Config, NameTable]:
+    """Return the model class, its config and the names of its tensors, from a config.json of ours or Hugging Face's."""
+    if "family" in stored:
+        family = get_family(stored["family"])
+        fields = {name: value for name, value in stored.items() if name != "labels"}
+        return family, family.config_class.from_json(fields), IdentityTable()
+    dialect = get_dialect(stored.get("model_type"))
+    config = dialect.from_hf_config(stored)
+    return dialect.model_class, config, dialect.build_name_table(config)
 
 
 def _open_tensors(path: Path, pickled: bool) -> tuple[list[str], Callable[[str], Tensor]]:
@@ -116,15 +124,6 @@ def _check_depth(config: Config, tensors: int, origin: str) -> None:
         layers = sum(value) if isinstance(value, tuple) else value
         if isinstance(layers, int) and layers > tensors:
             raise CheckpointError(f"config.json has {field.name} = {layers:,}, but {origin} holds {tensors} tensors")
-
-
-def _add_files(path: Path, model: Model, labels: tuple[str, ...] | None) -> Loaded:
-    preparation = _load_preparation(path, model)
-    tokenizer = _load_tokenizer(path)
-    if tokenizer is not None:
-        check_vocabulary(tokenizer, model)
-    speech_tokens = _load_speech_tokens(path, model)
-    return Loaded(model, tokenizer, model.config, model.family, preparation, labels, speech_tokens)
 
 
 def _load_preparation(path: Path, model: Model) -> Preparation | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from reprlib import repr as shorten  # limits the depth and length of its output
 
@@ -29,12 +29,20 @@ class Loaded:
     """
 
     model: Model
-    tokenizer: Tokenizer | None
-    config: Config
-    family: str
+    tokenizer: Tokenizer | None = None
     preparation: Preparation | None = None
-    labels: tuple[str, ...] | None = None
+    labels: Sequence[str] | None = None
     speech_tokens: SpeechTokens | None = None
+
+    @property
+    def config(self) -> Config:
+        """The config of the model."""
+        return self.model.config
+
+    @property
+    def family(self) -> str:
+        """The name of the model's family."""
+        return self.model.family
 
     def require_tokenizer(self) -> Tokenizer:
         """Return the tokenizer."""

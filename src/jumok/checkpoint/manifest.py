@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from jumok.errors import CheckpointError
@@ -43,30 +38,3 @@ def verify_manifest(folder: Path) -> None:
             raise CheckpointError(f"{name} in {folder} has {size:,} bytes instead of {expected.get('bytes')}")
         if compute_sha256(path) != expected.get("sha256"):
             raise CheckpointError(f"{name} in {folder} is damaged: its SHA-256 is not the one in {MANIFEST_FILE}")
-
-
-@contextmanager
-def create_folder_atomically(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder to write into. It is renamed to ``target`` on success and removed on failure."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CheckpointError(f"{target} already exists; choose another folder, or remove it first")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        yield temporary
-        for path in temporary.iterdir():
-            path.chmod(0o666 & ~_read_umask())  # safetensors writes files that only their owner can read
-            flush_to_disk(path)
-        temporary.chmod(0o777 & ~_read_umask())
-        os.replace(temporary, target)
-        flush_to_disk(target.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def _read_umask() -> int:
-    """Return the process's umask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

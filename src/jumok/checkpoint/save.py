@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -16,6 +18,7 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.defaults import FORMATS
 from jumok.errors import ArgumentError, CheckpointError, describe_type
 from jumok.fields import JSONObject, JSONValue
+from jumok.files import create_folder_atomically
 from jumok.models import Model
 
 from . import manifest
@@ -54,36 +57,34 @@ def save(
     """
     if format not in FORMATS:
         raise ArgumentError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
-    if isinstance(model, Loaded):
-        tokenizer = model.tokenizer if tokenizer is None else tokenizer
-        preparation = model.preparation if preparation is None else preparation
-        labels = model.labels if labels is None else labels
-        speech_tokens = model.speech_tokens if speech_tokens is None else speech_tokens
-        model = model.model
-    if not isinstance(model, Model):
+    if not isinstance(model, Model | Loaded):
         raise ArgumentError(
             f"save takes a jumok model or the result of jumok.load, not {describe_type(model)}; for example "
             'save(model, "folder")'
         )
 
-    _check_complete(model)
+    loaded = model if isinstance(model, Loaded) else Loaded(model)
+    files: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "preparation": preparation,
+        "labels": labels,
+        "speech_tokens": speech_tokens,
+    }
+    loaded = replace(loaded, **{name: file for name, file in files.items() if file is not None})
+
+    _check_complete(loaded.model)
     if format == "huggingface":
-        config, tensors = _convert_to_hugging_face(model, labels)
-        if model.task == "continue":
-            config |= _describe_end_tokens(tokenizer)
+        config, tensors = _convert_to_hugging_face(loaded)
     else:
-        config, tensors = _describe_model(model, labels), IdentityTable().collect_tensors(model)
+        config, tensors = _describe_model(loaded), IdentityTable().collect_tensors(loaded.model)
 
     target = Path(folder)
-    with manifest.create_folder_atomically(target) as temporary:
-        _write_files(temporary, config, tensors, tokenizer, preparation)
-        _write_speech_tokens(temporary, model, speech_tokens)
+    with create_folder_atomically(target) as temporary:
+        _write_files(temporary, loaded, config, tensors)
         if format == "jumok":
             manifest.write_manifest(temporary)
-        elif tokenizer is not None:
-            if model.task == "continue" and tokenizer.ends:  # transformers does not read the end from the tokenizer
-                _write_json(temporary / GENERATION_FILE, _describe_end_tokens(tokenizer))
-            _adapt_tokenizer_settings(temporary, averages_padding=config.get("summary_type") == "mean")
+        elif loaded.tokenizer is not None:
+            _adapt_tokenizer(temporary, loaded.tokenizer, config, loaded.model.task)
     return target
 
 
@@ -112,44 +113,35 @@ def list_restrictions(model: Model, format: str) -> list[str]:
     ]
 
 
-def write_model_files(
-    folder: Path,
-    model: Model,
-    tensors: Mapping[str, Tensor],
-    *,
-    tokenizer: Tokenizer | None = None,
-    preparation: Preparation | None = None,
-    labels: Sequence[str] | None = None,
-    speech_tokens: SpeechTokens | None = None,
-) -> None:
+def write_model_files(folder: Path, loaded: Loaded, tensors: Mapping[str, Tensor]) -> None:
     """Write all files of the jumok format except the manifest; training adds more files before it writes the manifest.
 
     Args:
         tensors: The parameters to write, by name; training passes a running average here instead of the model's own.
     """
-    _write_files(folder, _describe_model(model, labels), tensors, tokenizer, preparation)
-    _write_speech_tokens(folder, model, speech_tokens)
+    _write_files(folder, loaded, _describe_model(loaded), tensors)
 
 
-def _describe_model(model: Model, labels: Sequence[str] | None) -> JSONObject:
+def _describe_model(loaded: Loaded) -> JSONObject:
     """Return the content of config.json in jumok format."""
-    config = model.config.to_json()
-    if labels is not None:
-        config["labels"] = list(check_labels(labels, model))
+    config = loaded.config.to_json()
+    if loaded.labels is not None:
+        config["labels"] = list(check_labels(loaded.labels, loaded.model))
     return config
 
 
-def _convert_to_hugging_face(model: Model, labels: Sequence[str] | None) -> tuple[JSONObject, dict[str, Tensor]]:
+def _convert_to_hugging_face(loaded: Loaded) -> tuple[JSONObject, dict[str, Tensor]]:
     """Return config.json and the tensors as Hugging Face stores them."""
-    dialect = find_dialect_for(model.config)
-    tensors = dialect.build_name_table(model.config).collect_tensors(model)
+    model, dialect = loaded.model, find_dialect_for(loaded.config)
     config = dialect.to_hf_config(model.config)
     config["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
-    if labels is not None:
-        names = check_labels(labels, model)
+    if loaded.labels is not None:
+        names = check_labels(loaded.labels, model)
         config["id2label"] = {str(index): name for index, name in enumerate(names)}
         config["label2id"] = {name: index for index, name in enumerate(names)}
-    return config, tensors
+    if model.task == "continue":
+        config |= _describe_end_tokens(loaded.tokenizer)
+    return config, dialect.build_name_table(model.config).collect_tensors(model)
 
 
 def _describe_end_tokens(tokenizer: Tokenizer | None) -> JSONObject:
@@ -159,37 +151,30 @@ def _describe_end_tokens(tokenizer: Tokenizer | None) -> JSONObject:
     return {"bos_token_id": begin, "eos_token_id": ends[0] if len(ends) == 1 else ends or None}
 
 
-def _write_files(
-    folder: Path,
-    config: JSONObject,
-    tensors: Mapping[str, Tensor],
-    tokenizer: Tokenizer | None,
-    preparation: Preparation | None,
-) -> None:
+def _write_files(folder: Path, loaded: Loaded, config: JSONObject, tensors: Mapping[str, Tensor]) -> None:
+    """Write what both formats have: parameters, config, tokenizer, image preparation and speech tokens."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(contiguous, folder / "model.safetensors", {"format": "pt"})
     _write_json(folder / "config.json", config)
-    if tokenizer is not None:
-        tokenizer.save(folder)
-    if preparation is not None:
-        _write_json(folder / PREPROCESSOR_FILE, preparation.to_json())
+    if loaded.tokenizer is not None:
+        loaded.tokenizer.save(folder)
+    if loaded.preparation is not None:
+        _write_json(folder / PREPROCESSOR_FILE, loaded.preparation.to_json())
+    if loaded.speech_tokens is not None and loaded.model.context_length is not None:
+        check_speech_tokens(loaded.speech_tokens, loaded.model)
+        _write_json(folder / GENERATION_FILE, loaded.speech_tokens.to_json(loaded.model.context_length))
 
 
-def _write_speech_tokens(folder: Path, model: Model, speech_tokens: SpeechTokens | None) -> None:
-    if speech_tokens is None or model.context_length is None:
-        return
-    check_speech_tokens(speech_tokens, model)
-    _write_json(folder / GENERATION_FILE, speech_tokens.to_json(model.context_length))
-
-
-def _adapt_tokenizer_settings(folder: Path, *, averages_padding: bool) -> None:
+def _adapt_tokenizer(folder: Path, tokenizer: Tokenizer, config: JSONObject, task: str) -> None:
     """Change the tokenizer's settings so that transformers passes the model only what it was trained on."""
+    if task == "continue" and tokenizer.ends:  # transformers does not read the end from the tokenizer
+        _write_json(folder / GENERATION_FILE, _describe_end_tokens(tokenizer))
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         settings = json.loads((folder / name).read_text(encoding="utf-8"))
         if name == "tokenizer_config.json":
             # By default a tokenizer also returns segments, which GPT-2 and XLM would add to their embeddings.
             settings["model_input_names"] = ["input_ids", "attention_mask"]
-        if averages_padding:
+        if config.get("summary_type") == "mean":  # it would average padding too
             settings.pop("pad_token", None)
         _write_json(folder / name, settings)
 

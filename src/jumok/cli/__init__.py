@@ -12,18 +12,19 @@ import click
 from jumok import __version__, defaults
 from jumok.files import LossyStream
 
+from .ask import ask
 from .attention import attend, mask
 from .command import Group, exit_with_message, is_user_error
 from .compare import compare
 from .data import data
 from .demo import demo
-from .doctor import doctor
+from .diagnosis import doctor
 from .effect import effect
+from .index import index
 from .lessons import check, cost, experiment
 from .look import look
-from .models import export, models, run
-from .retrieval.ask import ask
-from .retrieval.index import index
+from .models import export, models
+from .run_model import run
 from .steps import steps
 from .train import train
 
@@ -126,7 +127,7 @@ def _opens_page() -> bool:
     """Return True for plain ``jumok`` in a terminal beside a display: it opens the page, if that is installed."""
     if len(sys.argv) > 1 or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
-    from .look.page_options import find_missing_packages
+    from .page_options import find_missing_packages
 
     if find_missing_packages():
         return False

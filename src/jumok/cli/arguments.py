@@ -1,10 +1,12 @@
-"""Read the arguments of a command: texts, files, standard input; a model and its input."""
+"""Read the arguments of a command: texts, files, standard input; a model and its input, and describe that input."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +15,8 @@ from jumok import defaults
 from .command import show_status
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from jumok.checkpoint import Loaded
     from jumok.checkpoint.transformers_folder import LoadedTransformers
     from jumok.tasks.labelled_input import LabelledInput
@@ -21,6 +25,13 @@ TEXT_SUFFIXES = (".txt", ".md")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3")
 DEFAULT_MODEL = "tiny"  # comes with the package
+
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(1),
+    help="The largest number of answer tokens, for a model that answers (translation, caption, transcript).  "
+    f"[default: {defaults.ANSWER_TOKENS}; for audio the whole transcript]",
+)
 
 
 def read_arguments(arguments: tuple[str, ...]) -> list[str]:
@@ -44,11 +55,7 @@ def read_arguments(arguments: tuple[str, ...]) -> list[str]:
 
 
 def read_if_text_file(argument: str) -> str:
-    """Return the content of the text file that an argument names; any other argument is returned unchanged.
-
-    Args:
-        argument: Text, or the path of a text file, an image or a recording.
-    """
+    """Return the content of the text file that an argument names; any other argument is returned unchanged."""
     from jumok.errors import ArgumentError
 
     path = Path(argument)
@@ -81,17 +88,15 @@ def load_and_prepare(
         (text,) = read_arguments((text,))
 
     with show_status(f"loading {model}", quiet):
-        from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
+        from jumok.checkpoint import Loaded
+        from jumok.checkpoint.transformers_folder import open_model
         from jumok.tasks.labelled_input import prepare_input
-        from jumok.tasks.transformers_input import prepare_transformers_input
 
         loaded = open_model(model, lambda message: click.echo(f"jumok: {message}", err=True))
 
     with show_status("reading", quiet):
-        if isinstance(loaded, LoadedTransformers):
-            text = read_if_text_file(text) if loaded.reads == "text" else text
-            return loaded, prepare_transformers_input(loaded, text, limit or defaults.ANSWER_TOKENS)
-        if loaded.model.reads in ("text", "numbers"):
+        reads = loaded.model.reads if isinstance(loaded, Loaded) else loaded.reads
+        if reads in ("text", "numbers"):
             text = read_if_text_file(text)
         labelled = prepare_input(loaded, text, limit, begin=begin)
     if labelled.warning:
@@ -102,9 +107,6 @@ def load_and_prepare(
 def parse_layer(layer: str) -> int | str:
     """Return the value of --layer: the number of a layer, or the name of an attention.
 
-    Args:
-        layer: The text on the command line.
-
     >>> parse_layer("-1"), parse_layer("decoder.0.cross")
     (-1, 'decoder.0.cross')
     """
@@ -114,11 +116,7 @@ def parse_layer(layer: str) -> int | str:
 def read_page_input(arguments: tuple[str, ...]) -> tuple[str, str | None]:
     """Return the model and the input of a page from the arguments [MODEL] [INPUT], without importing torch.
 
-    Args:
-        arguments: The positional arguments of the command. Without an input, the page begins with its own.
-
-    Raises:
-        JumokError: If the model or the file is not on this machine.
+    Without an input, the page begins with its own.
     """
     if len(arguments) <= 1 and all(map(_is_model_name, arguments)):
         model, text = (*arguments, DEFAULT_MODEL)[0], None
@@ -147,11 +145,7 @@ def _check_model_exists(name: str) -> None:
 
 
 def split_model_and_input(arguments: tuple[str, ...]) -> tuple[str, str]:
-    """Return the name of the model (by default "tiny") and the input.
-
-    Args:
-        arguments: The positional arguments of a command, [MODEL] INPUT.
-    """
+    """Return the model (by default "tiny") and the input of the arguments [MODEL] INPUT."""
     from jumok.errors import ArgumentError
 
     if len(arguments) > 2:
@@ -184,3 +178,49 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
+
+
+@contextmanager
+def explain_failures(model: nn.Module) -> Iterator[None]:
+    """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
+    from jumok.errors import ArgumentError, JumokError
+    from jumok.models import Model
+
+    try:
+        yield
+    except (JumokError, OSError):
+        raise
+    except Exception as error:
+        if isinstance(model, Model):
+            raise
+        raise ArgumentError(
+            f"{type(model).__name__} cannot run on this input: {str(error)[:300]}; jumok.Lens(model).run(**inputs) "
+            "takes any tensors"
+        ) from error
+
+
+def input_to_json(labelled: LabelledInput) -> dict[str, Any]:
+    """Return the labels of the source and, for a model that answers, the answer."""
+    fields: dict[str, Any] = {"source": labelled.source, "unknown": labelled.unknown}
+    fields |= {"unknown_words": list(labelled.unknown_words), "warning": labelled.warning or None}
+    if labelled.target:
+        fields |= {"target": labelled.target, "answer": labelled.answer, "unfinished": labelled.unfinished}
+    return fields
+
+
+def summarize_input(labelled: LabelledInput) -> str:
+    """Return one line: the number of positions, and the answer."""
+    count = len(labelled.source)
+    summary = f"{count:,} position{'s' if count != 1 else ''}"
+    if labelled.audio is not None:
+        summary = f"{labelled.audio.seconds:.2f} seconds of audio in {count:,} positions of 20 ms"
+    if labelled.unknown:
+        from jumok.data.tokenizers.token_labels import format_unknown_words
+
+        named = format_unknown_words(labelled.unknown_words)
+        summary += f" ({labelled.unknown:,} of them unknown to its tokenizer{': ' if named else ''}{named})"
+    if labelled.target:
+        summary += f"; answer: {labelled.answer}"
+    if labelled.unfinished:
+        summary += f" (the first {labelled.answer_length} tokens: --limit)"
+    return summary

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +10,8 @@ import click
 
 from jumok import defaults
 
-from .command import Command, json_option
-from .picture_options import add_picture_options, add_shading_options, check_picture_paths
+from .command import Command, add_picture_options, add_shading_options, check_picture_paths, json_option
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.lab.sentence_attention import SentenceAttention
@@ -97,10 +93,13 @@ def attend(
         raise ArgumentError(f"there is no head {head}; this attention has heads 0 to {heads - 1}, and -1 is the last")
     index = None if head is None else head % heads
     figures = [_draw_figure(sentence, index, path, scale=scale, skip_first=skip_first) for path in paths]
+    output = CommandOutput(as_json)
     if as_json:
-        click.echo(json.dumps(_to_json(sentence, figures), ensure_ascii=False))
-    else:
-        _print_sentence(sentence, index or 0, figures)
+        row = {field.name: getattr(sentence, field.name) for field in fields(sentence)}
+        output.print_json({**row, "weights": sentence.weights.tolist(), "pictures": figures})
+        return
+    _print_sentence(sentence, index or 0, output)
+    output.print_written(figures)
 
 
 @click.command(
@@ -146,13 +145,13 @@ def mask(
         if queries is None and keys is None and parsed.drawing_size > size:
             caption = f"the first {size} of {parsed.drawing_size:,} positions"
         figures = [str(save_mask(path, cells, title=repr(parsed), caption=caption)) for path in paths]
+    output = CommandOutput(as_json)
     if as_json:
-        fields = {"mask": repr(parsed), "allowed": evaluate_cells(parsed, queries, keys), "pictures": figures}
-        click.echo(json.dumps(fields))
+        allowed = evaluate_cells(parsed, queries, keys)
+        output.print_json({"mask": repr(parsed), "allowed": allowed, "pictures": figures})
         return
-    click.echo(draw(parsed, queries, keys))
-    for figure in figures:
-        click.echo(f"wrote {figure}")
+    output.print(draw(parsed, queries, keys))
+    output.print_written(figures)
 
 
 def _draw_figure(
@@ -169,62 +168,32 @@ def _draw_figure(
     return str(figure)
 
 
-def _to_json(sentence: SentenceAttention, figures: list[str]) -> dict[str, Any]:
-    row = {field.name: getattr(sentence, field.name) for field in fields(sentence)}
-    return {**row, "weights": sentence.weights.tolist(), "pictures": figures}
-
-
-def _print_sentence(sentence: SentenceAttention, head: int, figures: list[str]) -> None:
+def _print_sentence(sentence: SentenceAttention, head: int, output: CommandOutput) -> None:
     is_cross = sentence.source != sentence.tokens
-    heading = " ".join(sentence.tokens)
-    if is_cross:
-        heading += f"  ->  {' '.join(sentence.source)}"
-    click.echo(f"\n{heading}")
-
+    arrow = f"  ->  {' '.join(sentence.source)}" if is_cross else ""
+    output.print(f"\n{' '.join(sentence.tokens)}{arrow}")
     weights_shape = [1, *sentence.weights.shape]
-    _print_line("parameters", f"{sentence.parameters:,}, untrained: the weights only show the mechanism")
-    _print_line("score", f"{sentence.score}, heads {sentence.head_width} wide; mask: {sentence.mask}")
-    _print_line("query", f"{sentence.query_shape}  batch head query head_width")
-    _print_line("key, value", f"{sentence.key_shape}  batch group key head_width")
-    _print_line("weights", f"{weights_shape}  batch head query key; rows sum to 1 within {sentence.row_error:.0e}")
-    _print_line("output", f"{sentence.output_shape}  batch query width")
+    rows = [
+        ("parameters", f"{sentence.parameters:,}, untrained: the weights only show the mechanism"),
+        ("score", f"{sentence.score}, heads {sentence.head_width} wide; mask: {sentence.mask}"),
+        ("query", f"{sentence.query_shape}  batch head query head_width"),
+        ("key, value", f"{sentence.key_shape}  batch group key head_width"),
+        ("weights", f"{weights_shape}  batch head query key; rows sum to 1 within {sentence.row_error:.0e}"),
+        ("output", f"{sentence.output_shape}  batch query width"),
+    ]
     if sentence.backend != defaults.ATTEND_BACKEND:
         difference = f"largest difference from the explicit formula {sentence.difference:.1e}"
-        _print_line("backend", f"{sentence.backend}: {difference}")
-
-    click.echo()
-    _print_heat_map(sentence, head)
-    if not is_cross:
-        _print_future_check(sentence)
-    for figure in figures:
-        _print_line("picture", figure)
-
-
-def _print_line(name: str, text: str) -> None:
-    click.echo(f"{name:<12} {text}")
-
-
-def _print_heat_map(sentence: SentenceAttention, head: int) -> None:
-    from jumok import draw
-
-    is_terminal = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    click.echo(
-        draw.render_terminal_heat_map(
-            sentence.weights[head],
-            sentence.tokens,
-            sentence.source,
-            title=f"head {head} of {len(sentence.weights)}",
-            color=is_terminal,
-            width=shutil.get_terminal_size().columns if is_terminal else None,
-        )
-    )
-
-
-def _print_future_check(sentence: SentenceAttention) -> None:
-    click.echo("\nfuture check: each token's weight on later tokens (maximum over the heads)")
+        rows.append(("backend", f"{sentence.backend}: {difference}"))
+    output.print_table("ll", rows)
+    output.print()
+    title = f"head {head} of {len(sentence.weights)}"
+    output.print_heat_map(sentence.weights[head], sentence.tokens, sentence.source, title)
+    if is_cross:
+        return
+    output.print("\nfuture check: each token's weight on later tokens (maximum over the heads)")
     for token, weight in zip(sentence.tokens, sentence.future, strict=True):
-        click.echo(f"  {weight:.6f}  {token}")
+        output.print(f"  {weight:.6f}  {token}")
     if any(sentence.future):
-        click.echo("  tokens attend to later tokens: the mask is not causal")
+        output.print("  tokens attend to later tokens: the mask is not causal")
     else:
-        click.echo("  no token attends to later tokens")
+        output.print("  no token attends to later tokens")

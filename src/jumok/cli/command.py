@@ -1,16 +1,20 @@
-"""Parts that all commands share: help with examples, error exits, progress, table columns."""
+"""Parts that commands share: help with examples, error exits, options, progress."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from jumok.defaults import LANGUAGES
-from jumok.errors import get_reader_language
+
+SCALES = ("linear", "sqrt", "row")  # those of jumok.draw, which only commands that draw import
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
@@ -51,10 +55,16 @@ def exit_with_message(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def collect_given_options(context: click.Context, *names: str) -> dict[str, Any]:
-    """Return the named options that were given on the command line, without those that have their default value."""
+def list_given_options(context: click.Context) -> dict[str, str]:
+    """Return the options that the user wrote, by the names of their parameters."""
     commandline = click.core.ParameterSource.COMMANDLINE
-    return {name: context.params[name] for name in names if context.get_parameter_source(name) is commandline}
+    return {
+        parameter.name: parameter.opts[0]
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option)
+        and parameter.name is not None
+        and context.get_parameter_source(parameter.name) is commandline
+    }
 
 
 language_option = click.option(
@@ -64,13 +74,49 @@ language_option = click.option(
 )
 
 
-def select_language(language: str | None) -> str:
-    """Return the chosen language, or the one of the locale.
+def add_picture_options(subject: str) -> Decorator:
+    """Return a decorator that adds the options --png and --svg to a command.
 
     Args:
-        language: The value of ``--language``; None if it was not given.
+        subject: What the command draws, for the help.
     """
-    return get_reader_language() if language is None else language
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        path = click.Path(path_type=Path, dir_okay=False)
+        function = click.option("--svg", type=path, help="The same as SVG.")(function)
+        return click.option("--png", type=path, help=f"Draw {subject} as PNG.")(function)
+
+    return decorate
+
+
+def add_shading_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options --scale and --skip-first to a command."""
+    skip_first = click.option(
+        "--skip-first", is_flag=True, help="Leave the first key, often an attention sink, out of pictures."
+    )
+    scale = click.option(
+        "--scale",
+        type=click.Choice(SCALES),
+        default="linear",
+        show_default=True,
+        help="The colours of pictures: by weight, by its square root (small weights become visible), or relative to "
+        "the largest weight of each row.",
+    )
+    return scale(skip_first(function))
+
+
+def check_picture_paths(png: Path | None, svg: Path | None) -> list[Path]:
+    """Return the pictures to write. A path that cannot be written is an error before a model is loaded."""
+    paths = []
+    for path, suffix in ((png, ".png"), (svg, ".svg")):
+        if path is None:
+            continue
+        if path.suffix.lower() != suffix:
+            raise click.UsageError(f"--{suffix[1:]} writes {suffix[1:].upper()}; {path} must end in {suffix}")
+        if not path.parent.is_dir():
+            raise click.UsageError(f"cannot write {path.name}: there is no folder {path.parent}")
+        paths.append(path)
+    return paths
 
 
 @contextmanager
@@ -104,11 +150,3 @@ def show_progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         row = bar.add_task("", total=None)
         yield lambda done, total: bar.update(row, completed=done, total=total)
-
-
-def align_column(texts: Sequence[str], title: str) -> list[str]:
-    """Return a title and texts, padded to one width on a terminal, where a Hangul letter is two cells wide."""
-    from rich.cells import cell_len
-
-    width = max(map(cell_len, [title, *texts]))
-    return [text + " " * (width - cell_len(text)) for text in [title, *texts]]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from .arguments import parse_layer
-from .command import Command, language_option, select_language
-from .picture_options import add_picture_options, add_shading_options, check_picture_paths
+from .command import (
+    Command,
+    add_picture_options,
+    add_shading_options,
+    check_picture_paths,
+    json_option,
+    language_option,
+)
+from .command_output import CommandOutput
 
 
 @click.command(
@@ -31,7 +37,7 @@ from .picture_options import add_picture_options, add_shading_options, check_pic
 @add_picture_options("the attention maps of all runs on --text, side by side,")
 @add_shading_options
 @language_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@json_option
 def compare(
     runs: tuple[Path, ...],
     columns: str | None,
@@ -49,6 +55,7 @@ def compare(
     and short texts of their reports. With --text, draw their attention maps side by side."""
     from jumok.recipes.report import compare_runs, format_table_row
 
+    output = CommandOutput(as_json, language)
     paths = check_picture_paths(png, svg)
     if text is None and (paths or layer is not None or head is not None):
         raise click.UsageError("attention maps need an input that every run reads; give it with --text")
@@ -63,18 +70,16 @@ def compare(
 
         site = -1 if layer is None else parse_layer(layer)
         maps = read_run_maps(runs, text, layer=site, head=head)
-        axis_names = AXIS_NAMES[select_language(language)]
+        axis_names = AXIS_NAMES[output.language]
         for path in paths:
             save_run_maps(path, maps, scale=scale, skip_first=skip_first, axis_names=axis_names)
     if as_json:
         joined = [{**row, "map": run_map.to_json()} for row, run_map in zip(rows, maps, strict=True)] if maps else rows
-        click.echo(json.dumps(joined, ensure_ascii=False))
+        output.print_json(joined)
         return
-
     names = list(rows[0])
-    click.echo(format_table_row(names))
-    click.echo(format_table_row(["---"] * len(names)))
+    output.print(format_table_row(names))
+    output.print(format_table_row(["---"] * len(names)))
     for row in rows:
-        click.echo(format_table_row([row[name] for name in names]))
-    for path in paths:
-        click.echo(f"wrote {path}")
+        output.print(format_table_row([row[name] for name in names]))
+    output.print_written(paths)

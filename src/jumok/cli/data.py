@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import click
 from jumok.files import LossyStream
 
 from .command import Group, json_option
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.data.catalogue import Entry
@@ -69,15 +69,18 @@ def list_entries(in_korean: bool, as_json: bool) -> None:
     """List the entries: name, kind, size of the download, whether it is cached, and a description."""
     from jumok.data import catalogue
 
+    output = CommandOutput(as_json)
     if as_json:
-        click.echo(json.dumps([_to_json(entry) for entry in catalogue.list_entries()], ensure_ascii=False))
+        output.print_json([_to_json(entry) for entry in catalogue.list_entries()])
         return
+    rows = []
     for entry in catalogue.list_entries():
         size = catalogue.format_megabytes(entry.download_size)
-        is_cached = catalogue.locate_entry(entry.name) is not None
-        _print_row(entry.name, entry.kind, size, is_cached, entry.korean if in_korean else entry.english)
+        cached = "cached" if catalogue.locate_entry(entry.name) is not None else "-"
+        rows.append((entry.name, entry.kind, size, cached, entry.korean if in_korean else entry.english))
     for name, english, korean in INCLUDED_MODELS:
-        _print_row(name, "model", "-", True, korean if in_korean else english)
+        rows.append((name, "model", "-", "cached", korean if in_korean else english))
+    output.print_table("llrll", rows)
 
 
 @data.command(
@@ -93,6 +96,7 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
     """Download each NAME that is not cached yet, verify it, and print its folder. A cached entry needs no network."""
     from jumok.data import catalogue
 
+    output = CommandOutput(as_json)
     entries = [catalogue.find_entry(name) for name in dict.fromkeys(names)]  # check all names before any download
     missing = [entry for entry in entries if catalogue.locate_entry(entry.name) is None]
     for entry in missing:
@@ -107,8 +111,7 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
             # the next download does not depend on who reads this
             print(f"{entry.name:<16} {path}", file=LossyStream(sys.stdout), flush=True)
     if as_json:
-        rows = [{**_to_json(entry), "fetched": entry in missing} for entry in entries]
-        click.echo(json.dumps(rows, ensure_ascii=False))
+        output.print_json([{**_to_json(entry), "fetched": entry in missing} for entry in entries])
 
 
 @data.command(
@@ -126,14 +129,15 @@ def locate(name: str, as_json: bool) -> None:
     from jumok.data import catalogue
     from jumok.errors import ArgumentError
 
+    output = CommandOutput(as_json)
     path = catalogue.locate_entry(name)
     if as_json:
-        click.echo(json.dumps(_to_json(catalogue.find_entry(name)), ensure_ascii=False))
+        output.print_json(_to_json(catalogue.find_entry(name)))
     elif path is None:
         damage = catalogue.find_damage(name, verify=False)
         raise ArgumentError(f"{damage}; download it with: jumok data get {name}")
     else:
-        click.echo(path)
+        output.print(str(path))
 
 
 @data.command(
@@ -149,9 +153,10 @@ def verify(name: str, as_json: bool) -> None:
     from jumok.data import catalogue
     from jumok.errors import ArgumentError
 
+    output = CommandOutput(as_json)
     damage = catalogue.find_damage(name)
     if as_json:
-        click.echo(json.dumps({**_to_json(catalogue.find_entry(name)), "damage": damage}, ensure_ascii=False))
+        output.print_json({**_to_json(catalogue.find_entry(name)), "damage": damage})
         if damage is not None:
             sys.exit(2)
     elif damage is not None:
@@ -161,7 +166,7 @@ def verify(name: str, as_json: bool) -> None:
         entry = catalogue.find_entry(name)
         count = sum(file_set.count for file_set in entry.file_sets)
         size = catalogue.format_megabytes(entry.size)
-        click.echo(f"{name} is complete: {count:,} files, {size}, every SHA-256 matches the catalogue")
+        output.print(f"{name} is complete: {count:,} files, {size}, every SHA-256 matches the catalogue")
 
 
 @data.command(
@@ -176,15 +181,12 @@ def remove(name: str, as_json: bool) -> None:
     """Remove NAME from the cache."""
     from jumok.data import catalogue
 
+    output = CommandOutput(as_json)
     removed = catalogue.remove_entry(name)
     if as_json:
-        click.echo(json.dumps({**_to_json(catalogue.find_entry(name)), "removed": removed}, ensure_ascii=False))
+        output.print_json({**_to_json(catalogue.find_entry(name)), "removed": removed})
     else:
-        click.echo(f"removed {name}" if removed else f"{name} is not cached")
-
-
-def _print_row(name: str, kind: str, size: str, is_cached: bool, description: str) -> None:
-    click.echo(f"{name:<16} {kind:<9} {size:>7}  {'cached' if is_cached else '-':<6}  {description}")
+        output.print(f"removed {name}" if removed else f"{name} is not cached")
 
 
 def _to_json(entry: Entry) -> dict[str, Any]:

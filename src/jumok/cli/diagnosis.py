@@ -1,4 +1,4 @@
-"""Collect what ``jumok doctor`` prints: versions, threads, device, caches, extras, and problems."""
+"""The command ``jumok doctor``: check versions, threads, device, caches and extras of this installation."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import Any
+
+import click
+
+from .command import Command, json_option
+from .command_output import CommandOutput
 
 REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?:>=(?P<minimum>[\d.]+))?[^;]*(?:;.*extra == [\"'](?P<extra>[\w-]+)[\"'])?"
@@ -35,13 +41,36 @@ EXTRA_PURPOSES = {
     "notebook": "the page in a notebook (jumok.show)",
     "docs": "building the documentation (make docs)",
 }
+BUSY = 0.5  # threads that ran or waited for each CPU, in the mean
+
+
+@click.command(
+    cls=Command,
+    short_help="Check the installation: versions, threads, caches, extras.",
+    epilog="""Examples:
+  jumok doctor
+  jumok doctor --json
+""",
+)
+@json_option
+def doctor(as_json: bool) -> None:
+    """Print the versions, threads, device, cache folders and extras of this installation, what is missing, and how to
+    install it. Nothing is downloaded. Exits with code 2 if a required package is missing."""
+    output = CommandOutput(as_json)
+    diagnosis = diagnose()
+    if as_json:
+        output.print_json(diagnosis.to_json())
+    else:
+        diagnosis.print(output)
+    if diagnosis.problems:
+        sys.exit(2)
 
 
 @dataclass(frozen=True)
 class Package:
     """A package that jumok uses.
 
-    Args:
+    Attributes:
         minimum: The oldest version that jumok supports; None = any.
         version: The installed version; None = not installed.
     """
@@ -56,6 +85,11 @@ class Package:
         if self.version is None:
             return False
         return self.minimum is None or _parse_version(self.version) >= _parse_version(self.minimum)
+
+    def __str__(self) -> str:
+        """The version, and what is missing."""
+        minimum = "" if self.is_usable or self.minimum is None else f" (needs {self.minimum} or newer)"
+        return f"{self.version or 'missing'}{minimum}"
 
 
 @dataclass(frozen=True)
@@ -76,16 +110,17 @@ class Extra:
         """The command that installs the extra."""
         return f'pip install "jumok[{self.name}]"'
 
+    def describe(self) -> tuple[str, str, str]:
+        """Return the cells of its row."""
+        if self.is_installed:
+            versions = ", ".join(f"{package.name} {package.version}" for package in self.packages)
+            return self.name, "installed", versions
+        return self.name, "missing", f"for {self.purpose}; install: {self.install_command}"
+
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """A folder of downloaded files.
-
-    Args:
-        path: The folder; it may not exist.
-        exists: True if the folder exists.
-        size: The total size of its files in bytes.
-    """
+    """A folder of downloaded files, which may not exist, and their size in bytes."""
 
     name: str
     path: Path
@@ -97,7 +132,7 @@ class CacheFolder:
 class Diagnosis:
     """The state of an installation.
 
-    Args:
+    Attributes:
         packages: The packages that jumok always needs.
         transformers: transformers, whose models a lens can open; it is not needed otherwise.
         threads: The number of threads that torch uses; None if torch cannot be imported.
@@ -122,6 +157,57 @@ class Diagnosis:
     caches: tuple[CacheFolder, ...]
     extras: tuple[Extra, ...]
     problems: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of --json."""
+        fields = asdict(self)
+        fields["caches"] = [{**asdict(cache), "path": str(cache.path)} for cache in self.caches]
+        fields["extras"] = [
+            {**asdict(extra), "installed": extra.is_installed, "install": extra.install_command}
+            for extra in self.extras
+        ]
+        return fields
+
+    def print(self, output: CommandOutput) -> None:
+        """Print the versions and the threads, the caches, the extras, and the problems."""
+        from jumok.data.catalogue import format_megabytes
+
+        transformers = self.transformers.version or "not installed (optional: the lens can open its models)"
+        rows = [
+            ("jumok", self.jumok),
+            ("python", self.python),
+            ("system", self.system),
+            *((package.name, package) for package in self.packages),
+            ("transformers", transformers),
+            ("threads", self._describe_threads()),
+            ("device", self.device or "-"),
+            ("npm", self.npm or "not installed (optional: some catalogue entries are npm packages)"),
+        ]
+        output.print_table("ll", rows)
+
+        output.print("\ncaches")
+        sizes = [format_megabytes(cache.size) if cache.exists else "empty" for cache in self.caches]
+        caches = [(cache.name, size, cache.path) for cache, size in zip(self.caches, sizes, strict=True)]
+        output.print_table("lrl", caches, indent=2)
+
+        output.print("\nextras")
+        output.print_table("lll", [extra.describe() for extra in self.extras], indent=2)
+
+        output.print()
+        for problem in self.problems:
+            output.print(f"problem: {problem}")
+        if not self.problems:
+            output.print("no problems found")
+
+    def _describe_threads(self) -> str:
+        """Describe threads, cores and load, with a hint if other programs keep the cores busy."""
+        text = f"{self.threads or '-'} for torch, {self.cores or '-'} of {self.cpus or '-'} cores usable"
+        if self.load is None:
+            return text
+        text += f", load {self.load:.1f} in the last minute"
+        if self.cpus is not None and self.load > BUSY * self.cpus and self.threads != 1:
+            text += "; the machine is busy: jumok train --threads 1 may be faster"
+        return text
 
 
 def diagnose() -> Diagnosis:
@@ -210,7 +296,7 @@ def _find_device() -> str:
 
 
 def _inspect_caches() -> Iterator[CacheFolder]:
-    from jumok.checkpoint.hub_cache import locate_hub_cache
+    from jumok.checkpoint.resolve import locate_hub_cache
     from jumok.data.catalogue import get_cache_folder
 
     for name, path in (("jumok", get_cache_folder()), ("Hugging Face Hub", locate_hub_cache())):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,25 @@ import click
 
 from jumok import defaults
 
-from .arguments import load_and_prepare, split_model_and_input
-from .command import Command, collect_given_options, json_option, show_progress
+from .arguments import (
+    explain_failures,
+    input_to_json,
+    limit_option,
+    load_and_prepare,
+    split_model_and_input,
+    summarize_input,
+)
+from .command import (
+    Command,
+    add_picture_options,
+    check_picture_paths,
+    json_option,
+    list_given_options,
+    show_progress,
+)
+from .command_output import CommandOutput
 from .effect_report import effects_to_json, print_edges, print_heads
-from .input_summary import explain_failures, input_to_json, limit_option, summarize_input
 from .page_hint import EFFECT, print_page_hint
-from .picture_options import add_picture_options, check_picture_paths
 
 if TYPE_CHECKING:
     from jumok.lens.effects.metrics import Metric
@@ -112,6 +124,7 @@ def effect(
 
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
     metric = _build_metric(labelled, kind, metric_options)
+    output = CommandOutput(as_json)
     with show_progress("cutting", as_json) as report, explain_failures(loaded.model):
         effects = measure(
             loaded,
@@ -133,24 +146,22 @@ def effect(
     if as_json:
         report_fields = {**effects_to_json(effects, loaded, labelled), **input_to_json(labelled), "pictures": figures}
         report_fields["model"] = split_model_and_input(arguments)[0]
-        click.echo(json.dumps(report_fields, ensure_ascii=False))
+        output.print_json(report_fields)
         return
-    click.echo(f"{loaded.family}, {summarize_input(labelled)}")
-    click.echo(f"{title}\n")
-    if over == "heads":
-        print_heads(effects, rows, labelled)
-    else:
-        print_edges(effects, rows, labelled)
-    for figure in figures:
-        click.echo(f"wrote {figure}")
+    output.print(f"{loaded.family}, {summarize_input(labelled)}")
+    output.print(f"{title}\n")
+    print_effects = print_heads if over == "heads" else print_edges
+    print_effects(effects, rows, labelled, output)
+    output.print_written(figures)
     print_page_hint(arguments, EFFECT)
 
 
 def _refuse_unused_options(context: click.Context, over: str) -> None:
     """Raise an error for options that would have no effect, instead of ignoring them."""
     other = "edges" if over == "heads" else "heads"
-    for name in collect_given_options(context, *OVER_OPTIONS[other]):
-        raise click.UsageError(f"--{name} applies only to --over {other}, not to --over {over}")
+    for name, option in list_given_options(context).items():
+        if name in OVER_OPTIONS[other]:
+            raise click.UsageError(f"{option} applies only to --over {other}, not to --over {over}")
 
 
 def _choose_metric(metric: str | None, position: int | None, **targets: str | int | None) -> type[Metric] | None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from .command import align_column
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
@@ -17,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def effects_to_json(effects: Effects, loaded: Loaded | LoadedTransformers, labelled: LabelledInput) -> dict[str, Any]:
-    """Return the effects as a dictionary for JSON, with the text of tokens next to their numbers and positions.
-
-    Args:
-        effects: The effects of heads or edges.
-    """
+    """Return the effects as a dictionary for JSON, with the text of tokens next to their numbers and positions."""
     fields = {**effects.to_json(), "metric_text": effects.metric.describe(loaded.tokenizer)}
     fields["rows"] = [_row_to_json(effects, row, labelled) for row in effects]
     if effects.over == "edges":
@@ -43,38 +37,42 @@ def _row_to_json(effects: Effects, row: Effect, labelled: LabelledInput) -> dict
     return fields
 
 
-def print_heads(effects: Effects, count: int, labelled: LabelledInput) -> None:
+def print_heads(effects: Effects, count: int, labelled: LabelledInput, output: CommandOutput) -> None:
     """Print the heads with the largest effects."""
     heads = effects.top(count)
-    width = max([5, *(len(str(head.layer)) for head in heads)])
-    looks = "  attends most to" if any(head.looks_at is not None for head in heads) else ""
-    click.echo(f"rank  {'layer':>{width}}  head     effect{looks}")
-    for head in heads:
-        source = _describe_source(effects, head, labelled)
-        line = f"{head.rank:>4}  {head.layer!s:>{width}}  {head.head:>4}  {head.effect:+9.4f}  {source}"
-        click.echo(line.rstrip())
-    click.echo("\neffect: the metric with the head's output replaced, minus the metric of the unchanged model")
+    rows = [
+        [head.rank, head.layer, head.head, f"{head.effect:+9.4f}", _describe_source(effects, head, labelled)]
+        for head in heads
+    ]
+    looks = "attends most to" if any(head.looks_at is not None for head in heads) else ""
+    output.print_table("rrrrl", rows, ("rank", "layer", "head", "effect", looks))
+    output.print("\neffect: the metric with the head's output replaced, minus the metric of the unchanged model")
     if len(effects) > len(heads):
-        click.echo(f"these are the {len(heads)} largest of {len(effects)} heads; --rows prints more")
+        output.print(f"these are the {len(heads)} largest of {len(effects)} heads; --rows prints more")
 
 
-def print_edges(effects: Effects, count: int, labelled: LabelledInput) -> None:
+def print_edges(effects: Effects, count: int, labelled: LabelledInput, output: CommandOutput) -> None:
     """Print the edges with the largest effects, and how weights and effects are related."""
-    edges = effects.top(count)
-    heads = align_column([f"{edge.layer}.{edge.head}" for edge in edges], "layer.head")
-    arrows = align_column([_describe_edge(effects, edge, labelled) for edge in edges], "edge")
-    click.echo(f"   effect   weight  {heads[0]}  {arrows[0]}  rank       gradient estimate")
-    for edge, head, arrow in zip(edges, heads[1:], arrows[1:], strict=True):
-        rank = f"{edge.rank} of {edge.of}"
-        click.echo(f"{edge.effect:+9.4f}   {edge.weight:6.3f}  {head}  {arrow}  {rank:<9} {edge.estimate:+18.4f}")
-    _print_agreement(effects, labelled)
+    rows = [
+        [
+            f"{edge.effect:+9.4f}",
+            f"{edge.weight:7.3f}",
+            f"{edge.layer}.{edge.head}",
+            _describe_edge(effects, edge, labelled),
+            f"{edge.rank} of {edge.of}",
+            f"{edge.estimate:+.4f}",
+        ]
+        for edge in effects.top(count)
+    ]
+    output.print_table("rrlllr", rows, ("effect", "weight", "layer.head", "edge", "rank", "gradient estimate"))
+    _print_agreement(effects, labelled, output)
 
 
-def _print_agreement(effects: Effects, labelled: LabelledInput) -> None:
+def _print_agreement(effects: Effects, labelled: LabelledInput, output: CommandOutput) -> None:
     """Print how well the gradient estimate and the weight predict the effect."""
     comparison = effects.weight_and_effect
     if comparison.edges < 3:
-        click.echo("\ntoo few edges to correlate weight and effect")
+        output.print("\ntoo few edges to correlate weight and effect")
         return
 
     sample = f"all {comparison.edges:,} edges"
@@ -82,19 +80,19 @@ def _print_agreement(effects: Effects, labelled: LabelledInput) -> None:
     if not comparison.every:
         sample = f"{comparison.edges:,} random edges"
         verified = f", {effects.agreement_of_chosen or 0:.2f} over the {len(effects.rows)} verified ones"
-    click.echo("\neffect: the metric without the edge minus the metric of the unchanged model")
+    output.print("\neffect: the metric without the edge minus the metric of the unchanged model")
     beyond, expected = effects.beyond_controls
-    click.echo("rank: among the edge and random edges of similar weight, by size of effect")
-    click.echo(
+    output.print("rank: among the edge and random edges of similar weight, by size of effect")
+    output.print(
         f"{beyond} of {len(effects)} edges have a larger effect than all their random edges; of edges chosen at "
         f"random, about {expected:.1f} would"
     )
     if not effects.every:
-        click.echo("these edges were chosen for large estimates or weights: a rank of 1 is no test of significance")
-    click.echo(
+        output.print("these edges were chosen for large estimates or weights: a rank of 1 is no test of significance")
+    output.print(
         f"correlation of gradient estimate and effect (Spearman): {effects.agreement or 0:.2f} over {sample}{verified}"
     )
-    click.echo(
+    output.print(
         f"correlation of weight and size of effect over {sample}: "
         f"Pearson {comparison.pearson:.2f}, Spearman {comparison.spearman:.2f}\n"
     )
@@ -103,10 +101,17 @@ def _print_agreement(effects: Effects, labelled: LabelledInput) -> None:
         ("largest weights without an effect (at most 1% of the largest)", comparison.looked_at_but_useless),
         ("largest effects with a small weight (below 0.05)", comparison.useful_but_little_looked_at),
     ):
-        click.echo(f"{title}:" if edges else f"{title}: none")
-        arrows = align_column([_describe_edge(effects, edge, labelled) for edge in edges], "")[1:]
-        for edge, arrow in zip(edges, arrows, strict=True):
-            click.echo(f"  {arrow}  weight {edge.weight:.3f}  effect {edge.effect:+.4f}  ({edge.layer}.{edge.head})")
+        output.print(f"{title}:" if edges else f"{title}: none")
+        rows = [
+            [
+                _describe_edge(effects, edge, labelled),
+                f"weight {edge.weight:.3f}",
+                f"effect {edge.effect:+.4f}",
+                f"({edge.layer}.{edge.head})",
+            ]
+            for edge in edges
+        ]
+        output.print_table("llll", rows, indent=2)
 
 
 def _describe_source(effects: Effects, head: Effect, labelled: LabelledInput) -> str:

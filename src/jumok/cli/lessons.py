@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,26 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jumok.lab.bilingual_text import Text
 from jumok.lab.experiments import EXPERIMENTS, run_experiment
 
-from .command import Command, json_option, language_option, select_language, show_progress
+from .command import (
+    Command,
+    add_picture_options,
+    check_picture_paths,
+    json_option,
+    language_option,
+    show_progress,
+)
+from .command_output import CommandOutput
 from .page_hint import EXAMPLE, EXPERIMENT_HINTS, print_page_hint
-from .picture_options import add_picture_options, check_picture_paths
 
 if TYPE_CHECKING:
     from jumok.lab.result import Result
 
-EXCEPTIONS = {"en": "Where it did not come out:", "ko": "결과가 다르게 나온 경우:"}
-NOTES = {"en": "Note:", "ko": "참고:"}
-RIGHT = {"en": "Right.", "ko": "맞습니다."}
-WRONG = {"en": "Not yet.", "ko": "아직 아닙니다."}
-TRAINING = {"en": "training", "ko": "학습 중"}
-LOSSES = {
-    "en": "loss on text that is not in the training, in nats per character:",
-    "ko": "학습에 쓰지 않은 글의 손실(글자당 nats):",
-}
-HOW = {"en": "Answer: jumok check {name} ANSWER", "ko": "답하기: jumok check {name} 답"}
-HOW_FILE = {"en": "Answer: jumok check {name} FILE.py", "ko": "답하기: jumok check {name} 파일.py"}
+EXCEPTIONS = Text("\nWhere it did not come out:", "\n결과가 다르게 나온 경우:")
+NOTES = Text("\nNote:", "\n참고:")
+RIGHT = Text("Right. {reason}", "맞습니다. {reason}")
+WRONG = Text("Not yet. {reason}", "아직 아닙니다. {reason}")
+HOW = Text("Answer: jumok check {name} ANSWER", "답하기: jumok check {name} 답")
+HOW_FILE = Text("Answer: jumok check {name} FILE.py", "답하기: jumok check {name} 파일.py")
 
 
 @click.command(
@@ -62,26 +64,24 @@ def experiment(
     """Run the experiment NAME: print its numbers, what they show, and where the lesson did not come out.
 
     Without NAME, list the experiments. The same seed gives the same numbers, except for measured times and memory."""
-    selected = select_language(language)
+    output = CommandOutput(as_json, language)
     paths = check_picture_paths(png, svg)
     if name is None:
-        summaries = {key: entry.summary.select(selected) for key, entry in EXPERIMENTS.items()}
+        summaries = {key: entry.summary.select(output.language) for key, entry in EXPERIMENTS.items()}
         if as_json:
-            rows = [{"experiment": key, "summary": summary} for key, summary in summaries.items()]
-            click.echo(json.dumps(rows, ensure_ascii=False))
-            return
-        for key, summary in summaries.items():
-            click.echo(f"{key:<10} {summary}")
+            output.print_json([{"experiment": key, "summary": summary} for key, summary in summaries.items()])
+        else:
+            output.print_table("ll", summaries.items())
         return
 
-    summary = EXPERIMENTS[name].summary.select(selected) if name in EXPERIMENTS else name
+    summary = EXPERIMENTS[name].summary.select(output.language) if name in EXPERIMENTS else name
     with show_progress(summary, as_json) as progress:
         outcome = run_experiment(name, quick=quick, seed=seed, progress=progress)
     if not as_json:
-        click.echo(f"{name}: {summary}\n")
-    print_result(outcome, paths, selected, EXCEPTIONS, {"experiment": name, "quick": quick} if as_json else None)
+        output.print(f"{name}: {summary}\n")
+    _print_result(outcome, paths, EXCEPTIONS, output, {"experiment": name, "quick": quick})
     if not as_json and name in EXPERIMENT_HINTS:
-        print_page_hint(EXAMPLE, EXPERIMENT_HINTS[name], selected)
+        print_page_hint(EXAMPLE, EXPERIMENT_HINTS[name], output.language)
 
 
 @click.command(
@@ -125,11 +125,11 @@ def cost(
 ) -> None:
     """Compute what a model costs, and whether it fits into the memory of this machine, without running it. MODEL is a
     folder, a .gguf file, or a name from the catalogue; without MODEL, the options describe a GPT-2 of another size."""
-    from jumok.checkpoint.read_config import read_config
+    from jumok.checkpoint.load import read_config
     from jumok.lab.cost.cost_report import report_cost
     from jumok.models.gpt import GPTConfig
 
-    selected = select_language(language)
+    output = CommandOutput(as_json, language)
     paths = check_picture_paths(png, svg)
     sizes = {"width": width, "heads": heads, "layers": layers, "hidden": hidden, "vocabulary": vocabulary}
     if model is not None:
@@ -152,7 +152,7 @@ def cost(
         )
     with show_progress("measuring", as_json) as progress:
         report = report_cost(config, tokens, batch, measure=measure, progress=progress)
-    print_result(report, paths, selected, NOTES, {} if as_json else None)
+    _print_result(report, paths, NOTES, output)
 
 
 @click.command(
@@ -166,112 +166,78 @@ def cost(
   jumok check d3-4
   jumok check d3-4 "0.2 0.3 0.5 0"
   jumok check d3-8 my_attention.py
-  jumok check gpt-3 my_gpt.py --train korean
 """,
 )
 @click.argument("name", metavar="[EXERCISE]", required=False)
 @click.argument("answer", metavar="[ANSWER | FILE]", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--train", type=click.Choice(["korean", "shakespeare"]), help="Train the GPT of a right FILE, and draw its losses."
-)
 @language_option
 @json_option
-def check(name: str | None, answer: tuple[str, ...], train: str | None, language: str | None, as_json: bool) -> None:
+def check(name: str | None, answer: tuple[str, ...], language: str | None, as_json: bool) -> None:
     """Say whether ANSWER to EXERCISE is right, and why. The exit code is 0 for a right answer and 1 for a wrong one.
 
-    ANSWER is one or more numbers, a word, or a Python FILE with the function or class that the exercise asks for; the
-    file runs in a process of its own. Without ANSWER, print the question; without EXERCISE, list all exercises."""
-    from jumok.lab.exercises import EXERCISES, ModelExercise, ProgramExercise, check_answer, find_exercise
+    ANSWER is one or more numbers, a word, or a Python FILE with the function that the exercise asks for; the function
+    runs in a process of its own. Without ANSWER, print the question; without EXERCISE, list all exercises."""
+    from jumok.lab.exercises import EXERCISES, ProgramExercise, check_answer, find_exercise
 
-    selected = select_language(language)
+    output = CommandOutput(as_json, language)
     documents = {exercise.partition("-")[0] for exercise in EXERCISES}
     if name is None or name.lower() in documents:
         chosen = [entry for key, entry in EXERCISES.items() if name is None or key.startswith(f"{name.lower()}-")]
         if as_json:
-            rows = [{"exercise": entry.name, "question": entry.question.select(selected)} for entry in chosen]
-            click.echo(json.dumps(rows, ensure_ascii=False))
+            questions = [(entry.name, entry.question.select(output.language)) for entry in chosen]
+            output.print_json([{"exercise": key, "question": question} for key, question in questions])
             return
         for entry in chosen:
-            click.echo(f"{entry.name}  {entry.question.select(selected)}")
+            output.print(f"{entry.name}  {entry.question.select(output.language)}")
         return
 
     exercise = find_exercise(name)
-    if train is not None and not (answer and isinstance(exercise, ModelExercise)):
-        raise click.UsageError("--train needs a file with a GPT: jumok check gpt-3 my_gpt.py --train korean")
-    question = exercise.question.select(selected)
+    question = exercise.question.select(output.language)
     if not answer:
-        how = HOW_FILE if isinstance(exercise, ProgramExercise | ModelExercise) else HOW
+        how = HOW_FILE if isinstance(exercise, ProgramExercise) else HOW
         if as_json:
-            click.echo(json.dumps({"exercise": exercise.name, "question": question}, ensure_ascii=False))
+            output.print_json({"exercise": exercise.name, "question": question})
         else:
-            click.echo(f"{exercise.name}  {question}\n{how[selected].format(name=exercise.name)}")
+            output.print(f"{exercise.name}  {question}")
+            output.print(how.fill(name=exercise.name))
         return
 
     text = " ".join(answer)
     if not isinstance(exercise, ProgramExercise) and Path(text).suffix == ".txt" and Path(text).is_file():
         text = Path(text).read_text(encoding="utf-8")
     verdict = check_answer(exercise.name, text)
-    fields = {"exercise": exercise.name, "right": verdict.right, "reason": verdict.reason.select(selected)}
-    if not as_json:
-        click.echo(f"{(RIGHT if verdict.right else WRONG)[selected]} {fields['reason']}")
-    if train is not None and verdict.right:
-        assert isinstance(exercise, ModelExercise)
-        fields |= _train_file(Path(text), exercise.step, train, selected, as_json)
     if as_json:
-        click.echo(json.dumps(fields, ensure_ascii=False))
+        reason = verdict.reason.select(output.language)
+        output.print_json({"exercise": exercise.name, "right": verdict.right, "reason": reason})
+    else:
+        output.print((RIGHT if verdict.right else WRONG).fill(reason=verdict.reason))
     if not verdict.right:
         sys.exit(1)
 
 
-def _train_file(path: Path, step: int, text: str, language: str, as_json: bool) -> dict[str, Any]:
-    from jumok.lab.exercises.gpt_training import train_file
-
-    with show_progress(TRAINING[language], as_json) as progress:
-        trained = train_file(path, step, text, language, progress)
-    files = [str(file) for file in (trained.picture, trained.folder) if file is not None]
-    if not as_json:
-        click.echo(f"{LOSSES[language]}")
-        for name, loss in trained.losses.items():
-            click.echo(f"  {name}  {loss:.3f}")
-        for file in files:
-            click.echo(f"wrote {file}")
-    return {"losses": trained.losses, "files": files}
-
-
-def print_result(
-    result: Result, paths: Sequence[Path], language: str, headings: Mapping[str, str], fields: Mapping[str, Any] | None
+def _print_result(
+    result: Result, paths: Sequence[Path], heading: Text, output: CommandOutput, fields: Mapping[str, Any] | None = None
 ) -> None:
     """Draw the pictures, and print the tables, the sentences and the exceptions of a result.
 
     Args:
-        headings: The line above the exceptions, by language.
-        fields: What JSON contains besides the result; None = print text.
+        heading: The line above the exceptions.
+        fields: What JSON contains besides the result.
     """
-    pictures = [str(result.save_picture(path, language)) for path in paths]
-    if fields is not None:
-        click.echo(json.dumps({**fields, **result.to_json(language), "pictures": pictures}, ensure_ascii=False))
+    pictures = [str(result.save_picture(path, output.language)) for path in paths]
+    if output.as_json:
+        output.print_json({**(fields or {}), **result.to_json(output.language), "pictures": pictures})
         return
     for table in result.tables:
         if table.title is not None:
-            click.echo(table.title.select(language))
-        click.echo(format_table(table.select_language(language)) + "\n")
+            output.print(table.title)
+        headings, *rows = table.select_language(output.language)
+        output.print_table("l" + "r" * (len(headings) - 1), rows, headings)
+        output.print()
     for text in result.sentences:
-        click.echo(text.select(language))
+        output.print(text)
     if result.exceptions:
-        click.echo(f"\n{headings[language]}")
+        output.print(heading)
         for text in result.exceptions:
-            click.echo(f"- {text.select(language)}")
-    for picture in pictures:
-        click.echo(f"wrote {picture}")
-
-
-def format_table(lines: Sequence[Sequence[str]]) -> str:
-    """Return headings and rows as text: the first column left-aligned, the others right-aligned."""
-    from jumok.draw.cell_text import count_cells, pad  # imports numpy, which most commands do not need
-
-    widths = [max(map(count_cells, column)) for column in zip(*lines, strict=True)]
-    texts = []
-    for first, *cells in lines:
-        aligned = [" " * (width - count_cells(cell)) + cell for cell, width in zip(cells, widths[1:], strict=True)]
-        texts.append("  ".join([pad(first, widths[0]), *aligned]).rstrip())
-    return "\n".join(texts)
+            output.print(f"- {text.select(output.language)}")
+    output.print_written(pictures)

@@ -32,7 +32,6 @@ def print_page_hint(arguments: Sequence[str], purpose: Text, language: str = "en
 
     Args:
         arguments: The model and its input, as ``jumok look`` takes them.
-        language: "en" or "ko".
     """
     is_terminal = sys.stdout is not None and sys.stdout.isatty()  # a closed standard output is None
     if not is_terminal or "-" in arguments:  # standard input cannot be read again

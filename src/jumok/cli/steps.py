@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +10,18 @@ import click
 
 from jumok import defaults
 
-from .arguments import load_and_prepare, parse_layer
-from .command import Command, collect_given_options, json_option, language_option, select_language, show_status
-from .input_summary import explain_failures
+from .arguments import explain_failures, load_and_prepare, parse_layer
+from .command import (
+    Command,
+    add_picture_options,
+    check_picture_paths,
+    json_option,
+    language_option,
+    list_given_options,
+    show_status,
+)
+from .command_output import CommandOutput
 from .page_hint import EXAMPLE, STEPS, TRAINED_STEPS, print_page_hint
-from .picture_options import add_picture_options, check_picture_paths
 
 if TYPE_CHECKING:
     from jumok.lab.formula_steps import Example, Matrix, Step
@@ -90,27 +96,26 @@ def steps(
     numbers than its example gives, they are shown beside ours. With --scores or --query, the words of TEXT label the
     rows."""
     paths = check_picture_paths(png, svg)
-    language = select_language(language)
+    output = CommandOutput(as_json, language)
     examples = _build_examples(context, arguments, options, as_json)
     if paths and len(examples) > 1:
         raise click.UsageError(f"a picture shows one example; name one of {', '.join(examples)}")
-    figures = [draw_weights(example, path, language) for path in paths for example in examples.values()]
+    figures = [_draw_weights(example, path, output.language) for path in paths for example in examples.values()]
     if as_json:
-        fields = {name: describe_as_json(example, language) for name, example in examples.items()}
+        fields = {name: _describe_as_json(example, output.language) for name, example in examples.items()}
         if figures:
             fields = {name: {**row, "pictures": figures} for name, row in fields.items()}
-        click.echo(json.dumps(fields, ensure_ascii=False))
+        output.print_json(fields)
         return
     for name, example in examples.items():
-        print_example(name, example, language)
-    for figure in figures:
-        click.echo(f"wrote {figure}")
+        _print_example(name, example, output)
+    output.print_written(figures)
     if options["model"] is not None:
-        print_page_hint((options["model"], *arguments), STEPS, language)
+        print_page_hint((options["model"], *arguments), STEPS, output.language)
     elif "sentence" in examples and arguments and arguments[0] not in examples:
-        print_page_hint((EXAMPLE[0], arguments[0]), TRAINED_STEPS, language)
+        print_page_hint((EXAMPLE[0], arguments[0]), TRAINED_STEPS, output.language)
     else:
-        print_page_hint(EXAMPLE, TRAINED_STEPS, language)
+        print_page_hint(EXAMPLE, TRAINED_STEPS, output.language)
 
 
 def _build_examples(
@@ -144,11 +149,11 @@ def _build_examples(
 
 def _check_options(context: click.Context, options: dict[str, Any], kind: str) -> None:
     """Refuse options that this kind of input would ignore."""
-    for name in collect_given_options(context, *options):
-        if name in OPTIONS_BY_INPUT[kind]:
+    for name, option in list_given_options(context).items():
+        if name not in options or name in OPTIONS_BY_INPUT[kind]:
             continue
         kinds = [other for other, names in OPTIONS_BY_INPUT.items() if name in names]
-        raise click.UsageError(f"--{name} does not apply to {kind}; it applies to {' or '.join(kinds)}")
+        raise click.UsageError(f"{option} does not apply to {kind}; it applies to {' or '.join(kinds)}")
 
 
 def _build_sentence_example(text: str, options: dict[str, Any]) -> Example:
@@ -209,12 +214,8 @@ def _build_model_example(arguments: tuple[str, ...], options: dict[str, Any], as
     )
 
 
-def describe_as_json(example: Example, language: str) -> dict[str, Any]:
-    """Return an example as JSON fields.
-
-    Args:
-        language: "en" or "ko".
-    """
+def _describe_as_json(example: Example, language: str) -> dict[str, Any]:
+    """Return an example as JSON fields."""
     return {
         "title": example.title.select(language),
         "language": language,
@@ -225,32 +226,24 @@ def describe_as_json(example: Example, language: str) -> dict[str, Any]:
     }
 
 
-def print_example(name: str, example: Example, language: str) -> None:
-    """Print an example: for each step its formula, shape, explanation and numbers.
-
-    Args:
-        language: "en" or "ko".
-    """
-    click.echo(f"{name}: {example.title.select(language)}")
+def _print_example(name: str, example: Example, output: CommandOutput) -> None:
+    """Print an example: for each step its formula, shape, explanation and numbers."""
+    language = output.language
+    output.print(f"{name}: {example.title.select(language)}")
     if example.words:
         arrow = f"  ->  {' '.join(example.source)}" if example.source else ""
-        click.echo(f"  {' '.join(example.words)}{arrow}")
+        output.print(f"  {' '.join(example.words)}{arrow}")
     for step in example.steps:
-        click.echo(f"  {step.formula}  {step.shape}{_mark_shape(step, language)}")
-        click.echo(f"    {step.explanation.select(language)}")
-        _print_table(step, language)
+        output.print(f"  {step.formula}  {step.shape}{_mark_shape(step, language)}")
+        output.print(f"    {step.explanation.select(language)}")
+        _print_numbers(step, output)
     if example.remark.select(language):
-        click.echo(f"  {example.remark.select(language)}")
-    click.echo()
+        output.print(f"  {example.remark.select(language)}")
+    output.print()
 
 
-def draw_weights(example: Example, path: Path, language: str) -> str:
-    """Draw the weights of an example as one map, or as a grid if it has several, and return the path.
-
-    Args:
-        path: Where to write the picture.
-        language: The language of the texts, "en" or "ko".
-    """
+def _draw_weights(example: Example, path: Path, language: str) -> str:
+    """Draw the weights of an example as one map, or as a grid if it has several, and return the path."""
     from jumok import draw
 
     steps = [step for step in example.steps if step.is_weights]
@@ -300,28 +293,27 @@ def _replace_missing(numbers: Any) -> Any:
     return numbers if math.isfinite(numbers) else None
 
 
-def _print_table(step: Step, language: str) -> None:
-    from jumok.draw.cell_text import count_cells, make_visible, pad, truncate
+def _print_numbers(step: Step, output: CommandOutput) -> None:
+    """Print the numbers of a step with the labels of rows and columns; the middle of long rows is left out."""
+    from jumok.draw.cell_text import make_visible, truncate
 
-    matrix = step.matrix
-    rows = [truncate(make_visible(label), MAX_LABEL) for label in step.rows] or [""] * len(matrix)
-    columns = [truncate(make_visible(label), MAX_LABEL) for label in step.columns]
-    label_width = max(map(count_cells, rows))
-    widths = [max(CELL, count_cells(label)) for label in columns] or [CELL] * matrix.shape[1]
-    if columns:
-        header = [" " * (width - count_cells(label)) + label for label, width in zip(columns, widths, strict=True)]
-        click.echo(f"    {' ' * label_width} {_join_cells(header)}")
-    for index, numbers in enumerate(matrix.tolist()):
-        cells = [_format_number(number).rjust(width) for number, width in zip(numbers, widths, strict=True)]
-        label = f"{pad(rows[index], label_width)} " if label_width else ""
-        click.echo(f"    {label}{_join_cells(cells)}{_mark_row(step, index, language)}".rstrip())
+    labels = [[truncate(make_visible(label), MAX_LABEL)] for label in step.rows] or [[] for _ in step.matrix]
+    rows = []
+    for index, numbers in enumerate(step.matrix.tolist()):
+        cells = _leave_out_middle([_format_number(number).rjust(CELL) for number in numbers])
+        rows.append([*labels[index], *cells, _mark_row(step, index, output.language)])
+    headings = _leave_out_middle([truncate(make_visible(label), MAX_LABEL) for label in step.columns])
+    if headings:
+        headings = [*("" for _ in labels[0]), *headings, ""]
+    alignment = "l" * len(labels[0])
+    alignment += "r" * (len(rows[0]) - len(alignment) - 1) + "l"
+    output.print_table(alignment, rows, headings, indent=4, gap=1)
 
 
-def _join_cells(cells: list[str]) -> str:
-    """Join the cells of a line; the middle of a long line is left out."""
+def _leave_out_middle(cells: list[str]) -> list[str]:
     if len(cells) > SHOWN_COLUMNS:
-        cells = [*cells[:EDGE_COLUMNS], "…", *cells[-EDGE_COLUMNS:]]
-    return " ".join(cells)
+        return [*cells[:EDGE_COLUMNS], "…", *cells[-EDGE_COLUMNS:]]
+    return cells
 
 
 def _format_number(number: float) -> str:
@@ -334,7 +326,7 @@ def _mark_row(step: Step, row: int, language: str) -> str:
     """Return the numbers that a text prints for a row if they differ by more than rounding, otherwise ""."""
     if step.printed is None or row not in step.differing_rows:
         return ""
-    return f"   <- {_name_printed(language)} {_format_printed(step.printed, row)}"
+    return f"  <- {_name_printed(language)} {_format_printed(step.printed, row)}"
 
 
 def _mark_shape(step: Step, language: str) -> str:

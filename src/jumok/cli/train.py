@@ -12,41 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command import Command, align_column
+from .command import Command, list_given_options
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.training import Outcome
 
-# options that cannot be combined with --resume: a run keeps its recipe, data and fields
-REFUSED_WITH_RESUME = {
-    "out": "--out",
-    "data": "--data",
-    "start": "--from",
-    "changes": "--set",
-    "skip_bad": "--skip-bad",
-    "encoding": "--encoding",
-    "dry_run": "--dry-run",
-    "epochs": "--epochs",
-    "batch": "--batch",
-    "seed": "--seed",
-    "save_every": "--save-every",
-}
-# options that are not fields
-OPTIONS_ONLY = {
-    "out": "--out",
-    "data": "--data",
-    "start": "--from",
-    "resume": "--resume",
-    "skip_bad": "--skip-bad",
-    "encoding": "--encoding",
-    "dry_run": "--dry-run",
-    "device": "--device",
-    "parallel": "--parallel",
-    "tensorboard": "--tensorboard",
-    "wandb": "--wandb",
-    "display": "--json",
-    "recipe": "RECIPE",
-}
+# a run keeps these, so that they cannot be combined with --resume
+KEPT_BY_RUN = (
+    "out", "data", "start", "changes", "skip_bad", "encoding", "dry_run", "epochs", "batch", "seed", "save_every",
+)  # fmt: skip
+FIELD_OPTIONS = ("steps", "epochs", "batch", "save_every", "seed", "threads")  # options that --set can change too
 GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Training settings"}
 
 
@@ -92,12 +68,13 @@ GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Traini
 def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, **options: Any) -> None:
     """Train a model with RECIPE in a new folder, which jumok run FOLDER ... can use as a model, and --resume FOLDER can
     continue."""
+    output = CommandOutput(as_json)
     if listed:
-        _print_list(recipe, as_json, options)
+        _print_list(recipe, output, options)
         return
-    _check_usage(recipe, resume, options)
+    _check_usage(recipe, resume)
     if options["dry_run"] and recipe is not None:
-        _print_preview(recipe, as_json, options)
+        _print_preview(recipe, output, options)
         return
     if options["processes"] > 1 and "RANK" not in os.environ:
         sys.exit(_rerun_in_processes(recipe, resume, options))
@@ -131,17 +108,18 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
         if LAUNCHER_VARIABLE not in os.environ:
             raise
         if "JUMOK_TIMEOUT" in str(error):  # no process has failed, so only this one knows the reason
-            click.echo(f"jumok: {error}", err=True)
+            output.warn(str(error))
         sys.exit(LOST_PROCESS_CODE)  # the process that started this one says which process failed
     _print_outcome(outcome, as_json, options)
 
 
-def _check_usage(recipe: str | None, resume: Path | None, options: dict[str, Any]) -> None:
+def _check_usage(recipe: str | None, resume: Path | None) -> None:
     if recipe is not None and resume is not None:
         raise click.UsageError(f"give either a recipe or --resume, not both; {resume} already has a recipe")
     if recipe is None and resume is None:
         raise click.UsageError("give the name of a recipe (jumok train --list shows them), or --resume FOLDER")
-    refused = [option for name, option in REFUSED_WITH_RESUME.items() if options[name]]
+    given_options = list_given_options(click.get_current_context())
+    refused = [option for name, option in given_options.items() if name in KEPT_BY_RUN]
     if resume is not None and refused:
         raise click.UsageError(f"a resumed run keeps its options; {', '.join(refused)} cannot be given with --resume")
 
@@ -151,26 +129,32 @@ def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
     from jumok.recipes import parse_changes
 
     fields = parse_changes(options["changes"])
-    for name in fields.keys() & OPTIONS_ONLY.keys():
-        raise click.UsageError(f"--set cannot change {name}; use {OPTIONS_ONLY[name]}")
-    for name in ("steps", "epochs", "batch", "save_every", "seed", "threads"):
+    parameters = click.get_current_context().command.params
+    not_fields = {parameter.name: parameter.opts[0] for parameter in parameters if parameter.name not in FIELD_OPTIONS}
+    not_fields |= {"recipe": "RECIPE", "display": "--json"}
+    for name in fields.keys() & not_fields.keys():
+        raise click.UsageError(f"--set cannot change {name}; use {not_fields[name]}")
+    for name in FIELD_OPTIONS:
         if options[name] is not None:
             fields[name] = options[name]
     return fields
 
 
-def _print_preview(recipe: str, as_json: bool, options: dict[str, Any]) -> None:
+def _print_preview(recipe: str, output: CommandOutput, options: dict[str, Any]) -> None:
     """Read the data and print its counts and examples, without training."""
     from jumok.recipes import format_preview, preview_training
     from jumok.training.progress import SilentDisplay
 
     preview = preview_training(
         recipe,
-        display=SilentDisplay() if as_json else None,
+        display=SilentDisplay() if output.as_json else None,
         **{name: options[name] for name in ("data", "start", "skip_bad", "encoding")},
         **_collect_fields(options),
     )
-    click.echo(json.dumps(preview, ensure_ascii=False, indent=1) if as_json else format_preview(preview).rstrip())
+    if output.as_json:
+        output.print_json(preview)
+    else:
+        output.print(format_preview(preview).rstrip())
 
 
 def _rerun_in_processes(recipe: str | None, resume: Path | None, options: dict[str, Any]) -> int:
@@ -190,7 +174,7 @@ def _rerun_in_processes(recipe: str | None, resume: Path | None, options: dict[s
         saved = "the saved checkpoints are complete" if run_folder.list_checkpoints(folder) else "nothing was saved yet"
         command = format_resume_command(folder, processes, options["parallel"])
         advice = f". Continue with: {command}" if run_folder.is_run(folder) else ""
-        click.echo(f"jumok: {outcome.problem}; {saved}{advice}", err=True)
+        CommandOutput().warn(f"{outcome.problem}; {saved}{advice}")
     return outcome.code
 
 
@@ -227,33 +211,30 @@ def _find_example(outcome: Outcome) -> str:
     return shlex.quote(str(path) if path.is_file() else example)
 
 
-def _print_list(recipe: str | None, as_json: bool, options: dict[str, Any]) -> None:
+def _print_list(recipe: str | None, output: CommandOutput, options: dict[str, Any]) -> None:
     """Print all recipes, or all fields of one; --set model=..., --data and --from select their defaults."""
     from jumok.recipes import TrainingRequest, describe_fields, describe_recipes, parse_changes
 
     if recipe is None:
-        rows: list[Any] = describe_recipes()
-        lines = [f"{row['recipe']:<12} {row['what']}" for row in rows]
+        rows = describe_recipes()
     else:
         changes = parse_changes(options["changes"])
         rows = describe_fields(TrainingRequest(recipe, Path(), options["data"], options["start"], changes))
-        lines = _format_fields(rows)
-    click.echo(json.dumps(rows, ensure_ascii=False) if as_json else "\n".join(lines))
+    if output.as_json:
+        output.print_json(rows)
+    elif recipe is None:
+        output.print_table("ll", [(row["recipe"], row["what"]) for row in rows])
+    else:
+        _print_fields(rows, output)
 
 
-def _format_fields(rows: list[dict[str, Any]]) -> list[str]:
-    """Return a table of fields for each group: name, default, and meaning with options and condition."""
-    lines: list[str] = []
-    for group, members in groupby(rows, key=lambda row: str(row["group"])):
-        fields = list(members)
-        names = align_column([row["field"] for row in fields], GROUP_TITLES[group])
-        defaults = align_column([_format_default(row["default"]) for row in fields], "default")
-        meanings = [_describe_meaning(row) for row in fields]
-        cells = zip(names, defaults, ["meaning", *meanings], strict=True)
-        if lines:
-            lines.append("")
-        lines += ["  ".join(row).rstrip() for row in cells]
-    return lines
+def _print_fields(rows: list[dict[str, Any]], output: CommandOutput) -> None:
+    """Print a table of fields for each group: name, default, and meaning with options and condition."""
+    for number, (group, members) in enumerate(groupby(rows, key=lambda row: str(row["group"]))):
+        if number:
+            output.print()
+        fields = [(row["field"], _format_default(row["default"]), _describe_meaning(row)) for row in members]
+        output.print_table("lll", fields, (GROUP_TITLES[group], "default", "meaning"))
 
 
 def _format_default(default: Any) -> str:

@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -27,7 +27,7 @@ from torch import Tensor
 from jumok.data.readers import text_examples
 from jumok.data.readers.lines import Paths, ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import DataError
+from jumok.errors import DataError, Report
 from jumok.files import compute_sha256, flush_to_disk, read_limited, write_atomically
 
 FORMAT = "jumok tokens 1"
@@ -39,7 +39,6 @@ ENDS_TYPE = numpy.dtype("<u8")
 SHARD_TOKENS = 2**26
 MAX_INDEX_SIZE = 64 * 2**20  # bytes
 
-Report = Callable[[str], None]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**50)]
 
 
@@ -230,11 +229,7 @@ class ShardWriter:
 
 
 class TokenShards:
-    """The tokens in a folder written by `write_shards`; only the requested tokens are read from disk.
-
-    Attributes:
-        unknown: Number of unknown tokens; None if they were not counted.
-    """
+    """The tokens in a folder written by `write_shards`; only the requested tokens are read from disk."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)

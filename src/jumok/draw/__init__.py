@@ -9,22 +9,34 @@ Anything that ``numpy.asarray`` accepts works, for example nested lists, numpy a
     I   1.00   ·
     am  0.25 0.75
 
-Images need matplotlib, an optional dependency: ``pip install "jumok[draw]"``.
+Images need matplotlib, an optional dependency: ``pip install "jumok[draw]"``. All functions that write images share
+these options; equal input gives equal bytes, and input that cannot be drawn raises a ``DrawError``:
+
+- ``path``: where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
+- ``title``, ``caption``: a title above the maps, and a line of smaller text; default: none.
+- ``scale``: the colours: "linear" in the weight, "sqrt" (small weights become visible) or "row" (relative to the
+  largest weight of each row).
+- ``skip_first``: whether to leave out the first key, which is often an attention sink; the colours then cover the
+  weights of the other keys.
 """
 
 from jumok.errors import DrawError
 
-from .audio.listening_map import ListeningTexts, TimedText, save_listening_map
-from .axis_names import AXIS_NAMES, AxisNames
 from .effect_map import save_effect_map
 from .font import find_hangul_font
-from .head_grid import save_head_grid
-from .heat_map import save_heat_map, save_mask
-from .images.gallery import save_gallery
-from .images.image_overlay import save_image_overlay
-from .line_plot import LinePanel, save_line_plot
-from .model_grid import LayerMaps, save_model_grid
-from .panel_row import MapPanel, save_panel_row
+from .gallery import save_gallery
+from .heat_map import (
+    AXIS_NAMES,
+    AxisNames,
+    LayerMaps,
+    save_head_grid,
+    save_heat_map,
+    save_mask,
+    save_model_grid,
+)
+from .image_overlay import save_image_overlay
+from .line_plot import LinePanel, MapPanel, save_line_plot, save_panel_row
+from .listening_map import ListeningTexts, TimedText, save_listening_map
 from .terminal_map import render_terminal_heat_map
 
 __all__ = [

@@ -9,22 +9,12 @@ ZERO_MARK = "·"
 
 
 def format_weight(weight: float) -> str:
-    """Return the text of a weight's cell: two decimals, or a dot for exactly zero.
-
-    Args:
-        weight: A weight between 0 and 1.
-    """
+    """Return the text of a weight's cell: two decimals, or a dot for exactly zero."""
     return ZERO_MARK if weight == 0 else f"{weight:.2f}"
 
 
 def is_dark(red: float, green: float, blue: float) -> bool:
-    """Return whether white text is easier to read than black text on a background colour.
-
-    Args:
-        red: The red part of the sRGB colour, from 0 to 1.
-        green: The green part, from 0 to 1.
-        blue: The blue part, from 0 to 1.
-    """
+    """Return whether white text is easier to read than black text on an sRGB colour with parts from 0 to 1."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     # The WCAG 2 contrast formula gives 0.18, but black on medium blue is harder to read than the formula predicts.
@@ -45,11 +35,7 @@ def make_visible(label: str) -> str:
 
 
 def escape(character: str) -> str:
-    r"""Return the backslash escape of a character that cannot be drawn.
-
-    Args:
-        character: One character, for example a newline.
-    """
+    """Return the backslash escape of a character that cannot be drawn."""
     return character.encode("unicode_escape").decode("ascii")
 
 
@@ -61,10 +47,7 @@ def count_cells(text: str) -> int:
 
 
 def truncate(text: str, width: int) -> str:
-    """Return the text, shortened with an ellipsis if it is wider than ``width`` cells.
-
-    Args:
-        width: The largest allowed width, in terminal cells.
+    """Return the text, shortened with an ellipsis if it is wider than ``width`` terminal cells.
 
     >>> truncate("attention", 6), truncate("주목하다", 6)
     ('atten…', '주목…')

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -31,9 +29,6 @@ def check_patterns(patterns: PatternsLike) -> Patterns:
     Args:
         patterns: Weights ``[head, query, key]``, or ``[query, key]`` for one head; or what ``MultiHead`` returns:
             weights ``[1, head, query, key]``, also as the pair (output, weights).
-
-    Raises:
-        DrawError: If the weights are not finite numbers between 0 and 1, or have other dimensions.
     """
     array = _read_numbers(_select_weights(patterns))
     if array.ndim == 4 and array.shape[0] == 1:
@@ -99,9 +94,6 @@ def check_single_pattern(pattern: ArrayLike) -> Pattern:
 
     Args:
         pattern: Weights ``[query, key]`` or ``[1, query, key]``.
-
-    Raises:
-        DrawError: If the weights are invalid or belong to several heads.
     """
     heads = check_patterns(pattern)
     if len(heads) != 1:
@@ -113,14 +105,7 @@ def check_single_pattern(pattern: ArrayLike) -> Pattern:
 
 
 def check_labels(weights: Pattern, queries: Sequence[str], keys: Sequence[str]) -> None:
-    """Check that there is one label for each row and column.
-
-    Args:
-        weights: Weights ``[query, key]``.
-
-    Raises:
-        DrawError: If a number of labels differs from the size of its axis.
-    """
+    """Check that there is one label for each row and column."""
     for singular, plural, labels, count in (
         ("query", "queries", queries, weights.shape[0]),
         ("key", "keys", keys, weights.shape[1]),
@@ -133,30 +118,12 @@ def check_labels(weights: Pattern, queries: Sequence[str], keys: Sequence[str]) 
             )
 
 
-def check_image_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path if its suffix is a supported image format.
-
-    Args:
-        path: A path that ends in ``.png`` or ``.svg``.
-
-    Raises:
-        DrawError: If the path ends in something else.
-    """
-    target = Path(path)
-    if target.suffix.lower() not in (".png", ".svg"):
-        raise DrawError(f"The image {target.name!r} must end in .png or .svg; rename it to one of these.")
-    return target
-
-
 def check_pixels(image: ArrayLike, name: str) -> Pixels:
     """Check that an image holds bytes, and return it as an array.
 
     Args:
         image: Bytes ``[row, column]`` or ``[row, column, 3]``.
         name: What the image is called in the error message.
-
-    Raises:
-        DrawError: If it has another type or shape.
     """
     array = numpy.asarray(image)
     if array.dtype != numpy.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):

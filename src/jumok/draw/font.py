@@ -70,11 +70,7 @@ def find_default_font() -> Path:
 
 
 def read_characters(file: Path) -> frozenset[int]:
-    """Return the code points for which a font file has a glyph.
-
-    Args:
-        file: A TrueType or OpenType font.
-    """
+    """Return the code points for which a TrueType or OpenType font has a glyph."""
     return frozenset(int(code) for code in import_font_manager().get_font(str(file)).get_charmap())
 
 

@@ -1,28 +1,64 @@
-"""Write an attention pattern or a mask as a PNG or SVG image."""
+"""Write attention patterns as PNG or SVG images: one head, a mask, all heads of a layer, or all heads of a model."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
 from jumok.errors import DrawError
 
-from .axis_names import AXIS_NAMES, AxisNames
-from .checks import Pattern, check_image_path, check_labels, check_single_pattern
-from .figure import create_figure, open_figure_style, save_figure
-from .panel import CAPTION_INK, describe_first_key, draw_color_bar, draw_map, join_captions
-from .pooling import pool_patterns
+from .cell_text import count_cells
+from .checks import Pattern, PatternsLike, check_labels, check_patterns, check_single_pattern
+from .figure import CAPTION_INK, WIDEST_LABEL, open_canvas
+from .panel import draw_color_bar, join_captions, paint_map
+from .pooling import PooledMap, pool_patterns
 from .shading import Shading, choose_shading
 
-MAP_VALUES_LIMIT = 24  # a single heat map shows values up to this many queries or keys
+# Rows and columns of a map; larger maps are pooled, so that a cell has at least 3 pixels.
+MAP_CELLS, GRID_CELLS, MODEL_CELLS = 400, 135, 80
+# Queries or keys up to which a single map, and the maps of a grid, show values.
+MAP_VALUES_LIMIT, GRID_VALUES_LIMIT = 24, 8
 # Cells with values cannot shrink below a readable size; beyond this limit the image would be metres wide.
 VALUES_LIMIT = 200
-MAP_CELLS = 400  # rows and columns of a single map; larger maps are pooled, so that a cell has at least 3 pixels
 SMALL_MAP = 4  # rows and columns up to which cells and values are larger
 MAX_MASK_TITLE = 80  # characters; a longer expression would make the picture wider than its map
+
+SMALLEST_SIDE, LARGEST_SIDE = 0.9, 2.7  # inches of the longer side of a map of a model
+WIDTH, HEIGHT = 12.0, 27.0  # inches that the maps of a model fill, unless the smallest side needs more
+ACROSS_GAP, DOWN_GAP = 0.1, 0.16  # inches between two maps of a model
+LARGEST_CELL = 0.32  # inches
+
+
+class AxisNames(NamedTuple):
+    """The words on the axes and the colour bar of a heat map."""
+
+    query: str = "query"
+    key: str = "key"
+    weight: str = "weight"
+
+
+#: the words by language
+AXIS_NAMES = {"en": AxisNames(), "ko": AxisNames("쿼리", "키", "가중치")}
+
+
+class LayerMaps(NamedTuple):
+    """The maps of one layer.
+
+    Attributes:
+        weights: Weights ``[head, query, key]``, between 0 and 1.
+        heads: The number of each head; default: from 0.
+    """
+
+    title: str
+    weights: ArrayLike
+    queries: Sequence[str]
+    keys: Sequence[str]
+    heads: Sequence[int] | None = None
 
 
 def save_heat_map(
@@ -38,29 +74,18 @@ def save_heat_map(
     skip_first: bool = False,
     axis_names: AxisNames = AXIS_NAMES["en"],
 ) -> Path:
-    """Write a pattern as a heat map, a PNG or SVG image, and return its path. Equal input gives equal bytes.
+    """Write a pattern as a heat map, and return the path of the image.
 
     A map of more than 400 queries or keys is shrunk: each cell becomes the maximum of its weights, as the caption says.
 
     Args:
-        path: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
         pattern: Weights ``[query, key]`` of one head, between 0 and 1.
-        title: The title above the map; default: none.
-        caption: A line below the map; default: none.
         values: Whether to write the weight into each cell; default: for maps of at most 24 by 24.
-        scale: The colour scale: "linear", "sqrt" (small weights become visible) or "row" (the largest weight of each
-            row is the darkest).
-        skip_first: Whether to leave out the first key, which is often an attention sink; the colours then cover the
-            weights of the other keys.
         axis_names: The words on the axes and the colour bar; default: English.
-
-    Raises:
-        DrawError: If the inputs do not fit together, matplotlib is missing, or the file cannot be written.
 
     >>> save_heat_map("map.png", [[1, 0], [0.25, 0.75]], ["나는", "간다"], ["나는", "간다"])  # doctest: +SKIP
     PosixPath('map.png')
     """
-    target = check_image_path(path)
     weights = check_single_pattern(pattern)
     check_labels(weights, queries, keys)
     larger = max(weights.shape)
@@ -72,59 +97,33 @@ def save_heat_map(
             f"{VALUES_LIMIT}); omit values=True or draw a slice of the pattern."
         )
     shading = choose_shading([weights[None]], scale, skip_first)
-    pooled = pool_patterns(weights, queries, keys, MAP_CELLS, first_apart=skip_first)
-    left_out = describe_first_key(keys) if skip_first else ""
-    return _draw_single_map(
-        target,
-        pooled.weights,
-        pooled.queries,
-        pooled.keys,
-        title=title,
-        caption=join_captions(caption, pooled.caption, left_out),
-        values=values,
-        shading=shading,
-        axis_names=axis_names,
-    )
+    maps = pool_patterns(weights, queries, keys, MAP_CELLS, first_apart=skip_first)
+    caption = join_captions(caption, maps.caption, _describe_first_key(keys, skip_first))
+    return _save_single_map(path, maps, title, caption, values, shading, axis_names)
 
 
 def save_mask(path: str | os.PathLike[str], allowed: ArrayLike, *, title: str = "", caption: str = "") -> Path:
-    """Write a mask as a PNG or SVG image, dark where a query may attend to a key, and return its path.
+    """Write a mask, dark where a query may attend to a key, and return the path of the image.
 
     Args:
-        path: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
         allowed: True = may attend, ``[query, key]``.
-        title: The title above the map, such as the expression of the mask; default: none.
-        caption: A line below the map; default: none.
-
-    Raises:
-        DrawError: If the input has another shape, matplotlib is missing, or the file cannot be written.
+        title: For example the expression of the mask.
 
     >>> save_mask("mask.png", [[True, False], [True, True]], title="causal")  # doctest: +SKIP
     PosixPath('mask.png')
     """
-    target = check_image_path(path)
     weights = check_single_pattern(allowed)
     queries, keys = ([str(position) for position in range(count)] for count in weights.shape)
-    pooled = pool_patterns(weights, queries, keys, MAP_CELLS)
-    return _draw_single_map(
-        target,
-        pooled.weights,
-        pooled.queries,
-        pooled.keys,
-        title=title if len(title) <= MAX_MASK_TITLE else f"{title[: MAX_MASK_TITLE - 3]}...",
-        caption=join_captions("dark: the query may attend to the key", caption, pooled.caption),
-        values=False,
-        shading=None,
-        axis_names=AXIS_NAMES["en"],
-    )
+    maps = pool_patterns(weights, queries, keys, MAP_CELLS)
+    if len(title) > MAX_MASK_TITLE:
+        title = f"{title[: MAX_MASK_TITLE - 3]}..."
+    caption = join_captions("dark: the query may attend to the key", caption, maps.caption)
+    return _save_single_map(path, maps, title, caption, False, None, AXIS_NAMES["en"])
 
 
-def _draw_single_map(
-    target: Path,
-    weights: Pattern,
-    queries: list[str],
-    keys: list[str],
-    *,
+def _save_single_map(
+    path: str | os.PathLike[str],
+    pooled: PooledMap,
     title: str,
     caption: str,
     values: bool,
@@ -132,33 +131,240 @@ def _draw_single_map(
     axis_names: AxisNames,
 ) -> Path:
     """Draw one map with a colour bar; without a shading it is a mask, whose two colours need no bar."""
+    weights = pooled.weights
     larger = max(weights.shape)
     # Inches: large cells for a sentence, smaller ones for long texts so that the image fits on a screen.
     cell = min(0.6, max(10 / larger, 0.34)) if values else min(0.6 if shading else 0.3, 8 / larger)
     if values and larger <= SMALL_MAP:
         cell = 0.8
-    width, height = cell * len(keys), cell * len(queries)
-    with open_figure_style([*queries, *keys, *axis_names, title, caption]) as fonts:
-        figure = create_figure(width, height)
-        axes = figure.add_axes((0, 0, 1, 1))
-        draw_map(
+    width, height = cell * len(pooled.keys), cell * len(pooled.queries)
+    with open_canvas(path, [*pooled.queries, *pooled.keys, *axis_names, title, caption]) as canvas:
+        canvas.resize(width, height)
+        axes = canvas.add_axes(0.0, 0.0, width, height)
+        paint_map(
             axes,
             weights,
-            fonts.format_labels(queries),
-            fonts.format_labels(keys),
+            canvas.format_labels(pooled.queries),
+            canvas.format_labels(pooled.keys),
             cell=cell,
             label_size=min(10.0, max(6.0, cell * 72 * 0.5)),
             value_size=min(12.0 if larger <= SMALL_MAP else 9.0, cell * 72 * 0.33) if values else None,
             keys_on_top=True,
             shading=shading or Shading(),
         )
-        axes.set_xlabel(fonts.replace_missing(axis_names.key), fontsize=10, labelpad=6)
-        axes.set_ylabel(fonts.replace_missing(axis_names.query), fontsize=10, labelpad=6)
+        axes.set_xlabel(canvas.replace_missing(axis_names.key), fontsize=10, labelpad=6)
+        axes.set_ylabel(canvas.replace_missing(axis_names.query), fontsize=10, labelpad=6)
         if title:
-            axes.set_title(fonts.replace_missing(title), fontsize=12, pad=10)
+            axes.set_title(canvas.replace_missing(title), fontsize=12, pad=10)
         if caption:
-            text = fonts.replace_missing(caption)
-            figure.text(0, -0.12 / height, text, ha="left", va="top", fontsize=8, color=CAPTION_INK)
+            canvas.write(0.0, height + 0.12, caption, ha="left", va="top", fontsize=8, color=CAPTION_INK)
         if shading is not None:
-            draw_color_bar(figure, width, height, gap=0.2, shading=shading, name=axis_names.weight)
-        return save_figure(figure, target)
+            draw_color_bar(canvas, shading, name=axis_names.weight)
+    return canvas.path
+
+
+def save_head_grid(
+    path: str | os.PathLike[str],
+    patterns: PatternsLike,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    *,
+    titles: Sequence[str] | None = None,
+    title: str = "",
+    caption: str = "",
+    scale: str = "linear",
+    skip_first: bool = False,
+    axis_names: AxisNames = AXIS_NAMES["en"],
+) -> Path:
+    """Write one heat map for each head, side by side with shared labels, and return the path of the image.
+
+    Maps of more than 135 queries or keys are shrunk: each cell becomes the maximum of its weights.
+
+    Args:
+        patterns: Weights ``[head, query, key]``, between 0 and 1; or what ``MultiHead`` returns: ``[1, head, query,
+            key]``, or the pair (output, weights).
+        titles: A title for each head; default: "head 0", "head 1" and so on.
+        axis_names: The words on the axes and the colour bar; default: English.
+
+    >>> save_head_grid("heads.png", [[[1, 0], [0.25, 0.75]]] * 8, ["I", "am"], ["I", "am"])  # doctest: +SKIP
+    PosixPath('heads.png')
+    """
+    weights = check_patterns(patterns)
+    check_labels(weights[0], queries, keys)
+    heads = len(weights)
+    if titles is None:
+        titles = [f"head {head}" for head in range(heads)]
+    if len(titles) != heads:
+        raise DrawError(
+            f"There are {len(titles)} titles but {heads} heads; give one title for each head, or omit titles."
+        )
+    shading = choose_shading([weights], scale, skip_first)
+    maps = pool_patterns(weights, queries, keys, GRID_CELLS, first_apart=skip_first)
+
+    larger = max(len(maps.queries), len(maps.keys))
+    has_values = larger <= GRID_VALUES_LIMIT
+    cell = max(0.34, min(0.5, 1.6 / larger)) if has_values else 2.7 / larger
+    rows = math.ceil(heads / (4 if heads <= 16 else 8))
+    columns = math.ceil(heads / rows)  # 6 heads become 3 and 3, not 4 and 2
+    across = max(cell * len(maps.keys), 0.6) + 0.2  # even a map of one key leaves room for the title "head 10"
+    down = cell * len(maps.queries) + 0.4
+    placed = []
+    for head in range(heads):
+        row, column = divmod(head, columns)
+        is_leftmost, is_lowest = column == 0, head + columns >= heads
+        placed.append(
+            _PlacedMap(
+                across * column,
+                down * row,
+                maps.weights[head],
+                titles[head],
+                maps.queries if is_leftmost else None,
+                maps.keys if is_lowest else None,
+                axis_names.query if is_leftmost else "",
+                axis_names.key if is_lowest else "",
+            )
+        )
+    return _save_maps(
+        path,
+        placed,
+        cell=cell,
+        label_size=8.0 if has_values else 6.5,
+        value_size=7.0 if has_values else None,
+        title_size=9,
+        title=title,
+        caption=join_captions(caption, maps.caption, _describe_first_key(keys, skip_first)),
+        shading=shading,
+        weight_name=axis_names.weight,
+    )
+
+
+def save_model_grid(
+    path: str | os.PathLike[str],
+    layers: Sequence[LayerMaps],
+    *,
+    title: str = "",
+    caption: str = "",
+    scale: str = "linear",
+    skip_first: bool = False,
+) -> Path:
+    """Write the heads of several layers, one row of heat maps for each layer, and return the path of the image.
+
+    Layers may have different labels and numbers of heads, as those of an encoder and a decoder. Maps of more than 80
+    queries or keys are shrunk: each cell becomes the maximum of its weights, as the caption says.
+
+    >>> save_model_grid("model.png", [LayerMaps("layer 0", [[[1, 0], [0.5, 0.5]]], "ab", "ab")])  # doctest: +SKIP
+    PosixPath('model.png')
+    """
+    if not layers:
+        raise DrawError("There are no layers to draw; give at least one.")
+    checked = [check_patterns(layer.weights) for layer in layers]
+    for weights, layer in zip(checked, layers, strict=True):
+        check_labels(weights[0], layer.queries, layer.keys)
+    shading = choose_shading(checked, scale, skip_first)
+    rows = [
+        pool_patterns(weights, layer.queries, layer.keys, MODEL_CELLS, first_apart=skip_first)
+        for weights, layer in zip(checked, layers, strict=True)
+    ]
+
+    most_heads = max(len(row.weights) for row in rows)
+    side = min(max(min(WIDTH / most_heads, HEIGHT / len(rows)), SMALLEST_SIDE), LARGEST_SIDE)
+    # one size, so that layers can be compared
+    cell = min(LARGEST_CELL, side / max(max(row.weights.shape[1:]) for row in rows))
+    label_size = min(9.0, max(6.0, cell * 72 * 0.38))  # points
+    widest = cell * max(len(row.keys) for row in rows)
+    across = max(widest, 0.45) + ACROSS_GAP  # even a map of one key leaves room for the title "head 10"
+    placed = []
+    top, has_titles = 0.0, True
+    for index, (row, layer) in enumerate(zip(rows, layers, strict=True)):
+        # keys are labelled below the last of the layers that share them, and the next layer has titles again
+        has_keys = index + 1 == len(rows) or row.keys != rows[index + 1].keys
+        for head, weights in enumerate(row.weights):
+            number = head if layer.heads is None else layer.heads[head]
+            placed.append(
+                _PlacedMap(
+                    across * head,
+                    top,
+                    weights,
+                    f"head {number}" if has_titles else "",
+                    row.queries if head == 0 else None,
+                    row.keys if has_keys else None,
+                    layer.title if head == 0 else "",
+                )
+            )
+        top += cell * len(row.queries) + DOWN_GAP
+        if has_keys:
+            longest = min(max(count_cells(label) for label in row.keys), WIDEST_LABEL)
+            top += longest * label_size * 0.62 / 72 + 0.3  # rotated labels, and the titles of the next row
+        has_titles = has_keys
+    pooling = next((row.caption for row in rows if row.caption), "")
+    return _save_maps(
+        path,
+        placed,
+        cell=cell,
+        label_size=label_size,
+        value_size=None,
+        title_size=8,
+        title=title,
+        caption=join_captions(caption, pooling, "without the first key" if skip_first else ""),
+        shading=shading,
+    )
+
+
+class _PlacedMap(NamedTuple):
+    """A map of a figure with several: its position in inches, what stands above it, and its labels or None."""
+
+    left: float
+    top: float
+    weights: Pattern
+    title: str
+    queries: list[str] | None
+    keys: list[str] | None
+    query_name: str = ""
+    key_name: str = ""
+
+
+def _save_maps(
+    path: str | os.PathLike[str],
+    maps: list[_PlacedMap],
+    *,
+    cell: float,
+    label_size: float,
+    value_size: float | None,
+    title_size: int,
+    title: str,
+    caption: str,
+    shading: Shading,
+    weight_name: str = "weight",
+) -> Path:
+    """Draw several maps with one colour bar, and a heading above them."""
+    texts = [title, caption, weight_name]
+    for placed in maps:
+        texts += [placed.title, placed.query_name, placed.key_name, *(placed.queries or ()), *(placed.keys or ())]
+    with open_canvas(path, texts) as canvas:
+        canvas.resize(
+            max(placed.left + cell * placed.weights.shape[1] for placed in maps),
+            max(placed.top + cell * placed.weights.shape[0] for placed in maps),
+        )
+        for placed in maps:
+            rows, columns = placed.weights.shape
+            axes = canvas.add_axes(placed.left, placed.top, cell * columns, cell * rows)
+            paint_map(
+                axes,
+                placed.weights,
+                None if placed.queries is None else canvas.format_labels(placed.queries),
+                None if placed.keys is None else canvas.format_labels(placed.keys),
+                cell=cell,
+                label_size=label_size,
+                value_size=value_size,
+                shading=shading,
+            )
+            axes.set_title(canvas.replace_missing(placed.title), fontsize=title_size, pad=title_size - 5)
+            axes.set_ylabel(canvas.replace_missing(placed.query_name), fontsize=8)
+            axes.set_xlabel(canvas.replace_missing(placed.key_name), fontsize=8)
+        canvas.write_heading(title, caption)
+        draw_color_bar(canvas, shading, gap=0.25, name=weight_name)
+    return canvas.path
+
+
+def _describe_first_key(keys: Sequence[str], skip_first: bool) -> str:
+    return f"without the first key, {keys[0]!r}" if skip_first else ""

@@ -1,31 +1,30 @@
-"""Draw the parts of a figure: one heat map with its labels and values, and its colour bar."""
+"""Paint heat maps: cells, labels and values of one map, and its colour bar. All pictures of maps are painted here."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from .cell_text import count_cells, format_weight, is_dark
+from .cell_text import ZERO_MARK, count_cells, format_weight, is_dark
 from .checks import Pattern
+from .figure import CAPTION_INK, Canvas
 from .shading import Shades, Shading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colorbar import Colorbar
     from matplotlib.colors import Colormap
-    from matplotlib.figure import Figure
 
 COLOR_MAP = "Blues"
 FRAME = "#999999"
 NOT_DRAWN = "#e4e4e4"  # the cells of a key that is left out
-CAPTION_INK = "#595959"
 BAR_WIDTH = 0.09  # inches
 
 
-def draw_map(
+def paint_map(
     axes: Axes,
     weights: Pattern,
     query_labels: list[str] | None,
@@ -34,14 +33,13 @@ def draw_map(
     cell: float,
     label_size: float,
     value_size: float | None,
-    keys_on_top: bool,
     shading: Shading,
+    keys_on_top: bool = False,
 ) -> None:
-    """Draw one heat map into existing axes.
+    """Draw one heat map of weights into existing axes.
 
     Args:
         axes: matplotlib's axes, whose size must fit cells of ``cell`` inches.
-        weights: Weights ``[query, key]`` between 0 and 1.
         query_labels: The labels of the rows, or None to draw none.
         key_labels: The labels of the columns, or None to draw none.
         value_size: The font size of the weights in the cells, or None to draw none.
@@ -49,18 +47,13 @@ def draw_map(
     """
     query_count, key_count = weights.shape
     shades = shading.compute_shades(weights)
-    axes.imshow(shades, cmap=COLOR_MAP, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
-    axes.set_facecolor(NOT_DRAWN)  # visible where a shade is nan
-    axes.spines[:].set_color(FRAME)
-    axes.spines[:].set_linewidth(0.6)
+    paint_cells(axes, shades, COLOR_MAP)
     if cell >= 0.12:
-        axes.set_xticks(numpy.arange(key_count - 1) + 0.5, minor=True)
-        axes.set_yticks(numpy.arange(query_count - 1) + 0.5, minor=True)
-        axes.grid(which="minor", color="white", linewidth=1.0 if cell >= 0.3 else 0.5)
+        separate_cells(axes, shades.shape, linewidth=1.0 if cell >= 0.3 else 0.5)
     else:
         _frame_outside(axes, query_count, key_count, cell)
     axes.tick_params(which="minor", length=0)
-    axes.tick_params(which="major", length=2, width=0.6, color=FRAME, labelsize=label_size, pad=3)
+    axes.tick_params(which="major", labelsize=label_size)
     if keys_on_top:
         axes.tick_params(axis="x", which="major", top=True, labeltop=True, bottom=False, labelbottom=False)
         axes.xaxis.set_label_position("top")
@@ -77,7 +70,46 @@ def draw_map(
         axes.set_xticks(range(0, key_count, step), key_labels[::step])
         _rotate_key_labels(axes, max(count_cells(label) for label in key_labels), cell * step, label_size, keys_on_top)
     if value_size is not None:
-        _write_values(axes, weights, shades, value_size)
+        write_values(axes, weights, shades, COLOR_MAP, format_weight, value_size)
+
+
+def paint_cells(axes: Axes, shades: Shades, color_map: str) -> None:
+    """Paint the cells of a map, with the thin frame and small ticks of all maps; nan is not painted."""
+    axes.imshow(shades, cmap=color_map, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+    axes.set_facecolor(NOT_DRAWN)
+    thin_frame(axes)
+    axes.tick_params(which="major", length=2, width=0.6, color=FRAME, labelsize=8, pad=3)
+
+
+def separate_cells(axes: Axes, shape: tuple[int, ...], linewidth: float = 1.0) -> None:
+    """Draw white lines between the cells of a map."""
+    axes.set_xticks(numpy.arange(shape[1] - 1) + 0.5, minor=True)
+    axes.set_yticks(numpy.arange(shape[0] - 1) + 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=linewidth)
+    axes.tick_params(which="minor", length=0)
+
+
+def thin_frame(axes: Axes) -> None:
+    """Give axes a thin grey frame."""
+    axes.spines[:].set_color(FRAME)
+    axes.spines[:].set_linewidth(0.6)
+
+
+def write_values(
+    axes: Axes, numbers: Pattern, shades: Shades, color_map: str, format_number: Callable[[float], str], size: float
+) -> None:
+    """Write each number into its cell, in a colour that contrasts with the background."""
+    from matplotlib import colormaps
+
+    for (row, column), number in numpy.ndenumerate(numbers):
+        if numpy.isnan(shades[row, column]):
+            continue
+        text = format_number(number)
+        red, green, blue, _ = colormaps[color_map](float(shades[row, column]))
+        ink, ink_size = "white" if is_dark(red, green, blue) else "#1a1a1a", size
+        if text == ZERO_MARK:
+            ink, ink_size = "#8c8c8c", size * 1.6
+        axes.text(column, row, text, ha="center", va="center", fontsize=ink_size, color=ink)
 
 
 def _frame_outside(axes: Axes, query_count: int, key_count: int, cell: float) -> None:
@@ -104,47 +136,37 @@ def _rotate_key_labels(axes: Axes, longest: int, room: float, label_size: float,
             label.set_verticalalignment("center")
 
 
-def _write_values(axes: Axes, weights: Pattern, shades: Shades, size: float) -> None:
-    """Write each weight into its cell, in a colour that contrasts with the background."""
-    from matplotlib import colormaps
-
-    colors = colormaps[COLOR_MAP]
-    for (query, key), weight in numpy.ndenumerate(weights):
-        ink, ink_size = "#8c8c8c", size * 1.6
-        if numpy.isnan(shades[query, key]):
-            continue
-        if weight != 0:
-            red, green, blue, _ = colors(float(shades[query, key]))
-            ink, ink_size = "white" if is_dark(red, green, blue) else "#1a1a1a", size
-        axes.text(key, query, format_weight(weight), ha="center", va="center", fontsize=ink_size, color=ink)
-
-
 def draw_color_bar(
-    figure: Figure,
-    width: float,
-    height: float,
-    *,
-    gap: float,
+    canvas: Canvas,
     shading: Shading,
+    *,
+    gap: float = 0.2,
     color_map: str | Colormap = COLOR_MAP,
     name: str = "weight",
 ) -> None:
-    """Draw a colour bar to the right of a figure.
+    """Draw the colour bar of a shading to the right of a figure.
 
     Args:
         gap: The distance between the maps and the bar in inches.
         name: The name beside a linear scale; other scales explain themselves.
     """
+    bar = add_color_bar(canvas, gap, (0.0, 1.0), color_map, name if shading.scale == "linear" else shading.name)
+    ticks = shading.list_ticks(few=measure_color_bar(canvas.height) < 2)
+    bar.set_ticks([shade for shade, _ in ticks], labels=[text for _, text in ticks])
+
+
+def add_color_bar(
+    canvas: Canvas, gap: float, limits: tuple[float, float], color_map: str | Colormap, name: str, ticks: Any = None
+) -> Colorbar:
+    """Add a colour bar with its name to the right of a figure."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    length = measure_color_bar(height)
-    axes = figure.add_axes((1 + gap / width, 1 - length / height, BAR_WIDTH / width, length / height))
-    ticks = shading.list_ticks(few=length < 2)
-    bar = figure.colorbar(ScalarMappable(norm=Normalize(0.0, 1.0), cmap=color_map), cax=axes)
-    bar.set_ticks([shade for shade, _ in ticks], labels=[text for _, text in ticks])
-    bar.set_label(name if shading.scale == "linear" else shading.name, fontsize=9)
+    axes = canvas.add_axes(canvas.width + gap, 0.0, BAR_WIDTH, measure_color_bar(canvas.height))
+    bar = canvas.figure.colorbar(ScalarMappable(Normalize(*limits), color_map), cax=axes, ticks=ticks)
+    bar.set_label(name, fontsize=9)
     style_color_bar(bar)
+    return bar
 
 
 def measure_color_bar(height: float) -> float:
@@ -160,26 +182,6 @@ def style_color_bar(bar: Colorbar) -> None:
     bar.ax.yaxis.label.set_color(CAPTION_INK)
     bar.outline.set_linewidth(0.4)
     bar.outline.set_edgecolor(FRAME)
-
-
-def draw_heading(figure: Figure, height: float, title: str, caption: str) -> None:
-    """Write the title and the caption above the maps of a grid, whose heads have titles of their own.
-
-    Args:
-        title: The title, or "".
-        caption: A line of smaller text below the title, or "".
-    """
-    top = 0.32  # inches above the maps
-    if caption:
-        figure.text(0, 1 + top / height, caption, ha="left", va="bottom", fontsize=8, color=CAPTION_INK)
-        top += 0.22
-    if title:
-        figure.text(0.5, 1 + top / height, title, ha="center", va="bottom", fontsize=12)
-
-
-def describe_first_key(keys: Sequence[str]) -> str:
-    """Return the caption of a map without its first key."""
-    return f"without the first key, {keys[0]!r}"
 
 
 def join_captions(*captions: str) -> str:

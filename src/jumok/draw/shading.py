@@ -34,11 +34,7 @@ class Shading(NamedTuple):
     skip_first: bool = False
 
     def compute_shades(self, weights: Pattern) -> Shades:
-        """Return a shade between 0 and 1 for each weight; nan in the first column if it is left out.
-
-        Args:
-            weights: Weights ``[query, key]``.
-        """
+        """Return a shade between 0 and 1 for each weight; nan in the first column if it is left out."""
         shown = weights.copy()
         if self.skip_first:
             shown[:, 0] = numpy.nan
@@ -49,11 +45,7 @@ class Shading(NamedTuple):
         return numpy.sqrt(shares) if self.scale == "sqrt" else shares
 
     def list_ticks(self, *, few: bool = False) -> list[tuple[float, str]]:
-        """Return the ticks of the colour bar: the shade and the text of each.
-
-        Args:
-            few: Whether the bar has room for three ticks only.
-        """
+        """Return the ticks of the colour bar, the shade and the text of each; ``few`` are three."""
         if self.scale == "sqrt":
             shares = [0.0, 0.25, 1.0] if few else [0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0]
             return [(share**0.5, f"{share * self.largest:.2g}") for share in shares]
@@ -68,21 +60,18 @@ class Shading(NamedTuple):
         )
 
 
-def choose_shading(patterns: list[AnyPatterns], scale: str, skip_first: bool) -> Shading:
+def choose_shading(patterns: list[AnyPatterns], scale: str, skip_first: bool = False, largest: float = 1.0) -> Shading:
     """Check the options and return the shading of a figure.
 
     Args:
         scale: One of ``SCALES``.
         skip_first: Whether the first key is left out; the scale then ends at the largest weight that remains.
-
-    Raises:
-        DrawError: If the scale is unknown, or no key remains.
+        largest: Where the scale ends otherwise.
     """
     if scale not in SCALES:
         raise DrawError(f"The colour scale {scale!r} is unknown; choose one of {', '.join(SCALES)}.")
-    if not skip_first:
-        return Shading(scale)
-    if any(weights.shape[-1] < 2 for weights in patterns):
-        raise DrawError("The map has one key, and skipping the first key leaves none; draw it without skip_first.")
-    largest = max(float(weights[..., 1:].max()) for weights in patterns)
-    return Shading(scale, largest if largest > 0 else 1.0, skip_first=True)
+    if skip_first:
+        if any(weights.shape[-1] < 2 for weights in patterns):
+            raise DrawError("The map has one key, and skipping the first key leaves none; draw it without skip_first.")
+        largest = max(float(weights[..., 1:].max()) for weights in patterns)
+    return Shading(scale, largest or 1.0, skip_first)

@@ -37,13 +37,9 @@ def render_terminal_heat_map(
 
     Args:
         pattern: Weights ``[query, key]`` of one head, between 0 and 1.
-        title: A first line; default: none.
         color: Whether cells have a background shade, as ANSI codes.
         width: The width of the terminal in columns. A wider map omits its last keys, and a note below says how many.
             Default: nothing is omitted.
-
-    Raises:
-        DrawError: If the weights and labels do not fit together, or ``width`` is too narrow for a single key.
 
     >>> text = render_terminal_heat_map([[1, 0], [0.25, 0.75]], ["I", "am"], ["I", "am"], color=False)
     >>> print(text)  # doctest: +NORMALIZE_WHITESPACE

@@ -1,12 +1,11 @@
 """Text generation: decoding loops, sampling, beam search, speculative decoding and 8-bit quantization."""
 
 from .beam import beam_search
-from .loop import generate
+from .loop import generate, stream_tokens
 from .quantize import quantize
 from .sampling import Sampling, greedy
 from .speculative import DraftModel, PromptLookup, speculate
 from .text_stream import stream_text
-from .token_stream import stream_tokens
 
 __all__ = [
     "DraftModel",

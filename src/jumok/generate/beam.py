@@ -11,8 +11,7 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
-from .decoding import DEFAULT_LIMIT, create_incremental_decoder
-from .incremental_decoder import IncrementalDecoder, StepLogits
+from .decoding import DEFAULT_LIMIT, IncrementalDecoder, StepLogits, create_incremental_decoder
 from .sampling import check_logits
 
 Candidate = tuple[float, int, int]  # log-probability, beam, token
@@ -103,7 +102,7 @@ def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSet
 def search_scored_beams(
     decoder: IncrementalDecoder, text_count: int, settings: BeamSettings, first_logits: StepLogits
 ) -> list[tuple[float, list[int]]]:
-    """Run beam search on a decoder that has read its prompts."""
+    """Run beam search on a decoder that has read its prompts; return the score and the tokens of each best text."""
     searches = [_TextSearch([(0.0, [])]) for _ in range(text_count)]
     limit = settings.limit
     settings = replace(settings, limit=decoder.clamp_limit(limit))

@@ -23,11 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jumok.attention.projection import Batched
 from jumok.errors import ArgumentError
 from jumok.layers import DecoderBlock
 from jumok.models import Model
-from jumok.models.speech import Speech
 
 # fbgemm adds pairs of products in 16 bits: 7-bit inputs never overflow, 8-bit inputs could.
 COARSE = 63.0  # the coarse row maps the largest number of an input to this
@@ -197,7 +195,9 @@ def quantize(model: Model) -> Model:
         if isinstance(module, DecoderBlock):  # its queries and keys have different inputs: one fused layer cannot serve
             module.cross = module.cross.convert_projection("batched").requires_grad_(False)
 
-    many_rows = _find_encoder_layers(quantized) if has_int8_kernel() and quantized.device.type == "cpu" else set()
+    many_rows: set[nn.Module] = set()
+    if has_int8_kernel() and quantized.device.type == "cpu":
+        many_rows = {layer for module in quantized.list_many_row_modules() for layer in module.modules()}
     for module in list(quantized.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
@@ -209,14 +209,3 @@ def quantize(model: Model) -> Model:
     if isinstance(table, nn.Embedding) and getattr(quantized, "output", ...) is None:
         quantized.output = quantize_linear(table.weight.detach(), None)
     return quantized
-
-
-def _find_encoder_layers(model: Model) -> set[nn.Module]:
-    """Return the linear layers that read the audio of a speech model: many rows at every call."""
-    if not isinstance(model, Speech):
-        return set()
-    stacks: list[nn.Module] = [model.encoder]
-    for block in model.decoder:
-        assert isinstance(block, DecoderBlock) and isinstance(block.cross.projection, Batched)
-        stacks += [block.cross.projection.key, block.cross.projection.value]
-    return {module for stack in stacks for module in stack.modules() if isinstance(module, nn.Linear)}

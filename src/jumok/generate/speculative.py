@@ -16,9 +16,14 @@ import torch
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
-from .causal_decoder import CausalDecoder, compute_window_start
-from .decoding import DEFAULT_LIMIT, create_incremental_decoder
-from .incremental_decoder import IncrementalDecoder, warn_about_context
+from .decoding import (
+    DEFAULT_LIMIT,
+    CausalDecoder,
+    IncrementalDecoder,
+    compute_window_start,
+    create_incremental_decoder,
+    warn_about_context,
+)
 from .sampling import check_logits
 
 

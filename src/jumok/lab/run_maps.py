@@ -50,12 +50,8 @@ def read_run_maps(
 
     Args:
         runs: The folders of runs, or other models, as for ``jumok.load``.
-        text: The input, as for ``jumok.run``.
         layer: The attention: its number, where -1 is the last, or its name.
         head: The head; None = the mean of all heads, so that models with different numbers of heads can be compared.
-
-    Raises:
-        ArgumentError: If a model has no such attention or head, or the models split the text differently.
     """
     maps = [_read_map(run, text, layer, head) for run in runs]
     for other in maps[1:]:
@@ -85,16 +81,8 @@ def _read_map(run: str | Path, text: str, layer: int | str, head: int | None) ->
 
 
 def save_run_maps(path: str | Path, maps: Sequence[RunMap], **settings: Any) -> Path:
-    """Draw the maps side by side, one panel for each run, and return the path.
-
-    Args:
-        path: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
-        maps: The maps, from ``read_run_maps``.
-        **settings: ``scale``, ``skip_first`` and ``axis_names``, as for ``save_head_grid``.
-
-    Raises:
-        DrawError: If matplotlib is missing, or the file cannot be written.
-    """
+    """Draw the maps side by side, one panel for each run, and return the path; the settings are those of
+    ``save_head_grid``."""
     names = [Path(run_map.run).name for run_map in maps]
     if len(set(names)) < len(names):
         names = [run_map.run for run_map in maps]

@@ -31,9 +31,6 @@ class SentenceAttention:
         tokens: The words that attend (queries).
         source: The words that are attended to (keys): the same words, or those of another sentence.
         mask: The mask expression, or "none".
-        query_shape: The shape of the queries, ``batch head query head_width``.
-        key_shape: The shape of the keys, ``batch group key head_width``.
-        output_shape: The shape of the output, ``batch query width``.
         weights: The attention weights ``[head, query, key]``.
         future: For each query, the sum of its weights on later tokens; the maximum over the heads.
         row_error: The largest difference from 1 of the sum of a row, over rows with any weight.
@@ -57,14 +54,7 @@ class SentenceAttention:
 
 
 def split_words(text: str) -> list[str]:
-    """Split a text at whitespace into words.
-
-    Args:
-        text: A sentence of 1 to 64 words.
-
-    Raises:
-        ArgumentError: If the text is empty or too long.
-    """
+    """Split a sentence of 1 to 64 words at whitespace."""
     # command-line arguments may contain bytes that are not UTF-8
     words = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split()
     if not words:

@@ -1,13 +1,18 @@
 """The layers around attention: blocks, feed-forward networks, norms, position encodings, patches and LSTMs."""
 
 from .block import BareBlock, DecoderBlock, EncoderBlock
-from .feedforward import FeedForward, GatedFeedForward
-from .masked_output import MaskedOutput
+from .feedforward import FeedForward, GatedFeedForward, MaskedOutput
 from .norm import LayerNorm, RMSNorm
 from .patches import PatchEmbedding
-from .position_encoding import LearnedPositions, RotaryPositions, SinusoidalPositions
+from .position_encoding import (
+    LearnedPositions,
+    Llama3Scaling,
+    RotaryPositions,
+    RotaryScaling,
+    SinusoidalPositions,
+    YarnScaling,
+)
 from .recurrent import RecurrentEncoder, StateAttention, make_lstm
-from .rotary_scaling import Llama3Scaling, RotaryScaling, YarnScaling
 
 __all__ = [
     "BareBlock",

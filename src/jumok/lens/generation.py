@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError, ContextWarning, JumokError, Progress
-from jumok.generate.decoding import CrossAttentionDecoder, create_incremental_decoder
-from jumok.generate.incremental_decoder import IncrementalDecoder
+from jumok.generate.decoding import CrossAttentionDecoder, IncrementalDecoder, create_incremental_decoder
+from jumok.generate.loop import decode_steps
 from jumok.generate.sampling import Sampling
-from jumok.generate.token_stream import decode_steps
 from jumok.models import Model
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.tap import listen

@@ -25,7 +25,7 @@ from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
-from jumok.layers.feedforward import get_activation
+from jumok.layers.feedforward import ACTIVATIONS, get_activation
 from jumok.layers.token_inputs import (
     build_padding_mask,
     check_token_mask,
@@ -34,10 +34,8 @@ from jumok.layers.token_inputs import (
     select_first_token,
 )
 
-from .config import Config
+from .config import Config, declare_activation
 from .model import Model, Output, initialise_linear_layers, initialise_normal
-
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class BERTConfig(Config):
         integer(0, "the token that has no position (RoBERTa); None = every token has one", least=0)
     )
     epsilon: float = real(1e-12, "added to the variance in the norms")
-    activation: str = choice("gelu", ACTIVATIONS, "activation of the feed-forward network")
+    activation: str = declare_activation("gelu")
     head: str = choice("none", ("none", "mlm", "classes"), "no head, logits of masked tokens, or logits of classes")
     head_activation: str = choice("gelu", (*ACTIVATIONS, "tanh"), "activation of the head")
     classes: int = integer(2, "number of classes of the head")
@@ -108,17 +106,16 @@ class BERT(Model):
     config: BERTConfig
     reads = "text"
     task = "embed"
-    answers = "vector"
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         if config.head == "mlm":
-            self.task, self.answers = "fill", "tokens"
+            self.task = "fill"
         elif config.head == "classes" and config.answer == "number":
-            self.task, self.answers = "score", "numbers"
+            self.task = "score"
         elif config.head == "classes":
-            self.task, self.answers = "classify", "classes"
+            self.task = "classify"
             self.independent_classes = config.answer == "several"
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = LearnedPositions(config.offset + config.length, config.width)

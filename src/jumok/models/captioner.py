@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +24,11 @@ from jumok.errors import ShapeError
 from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions, PatchEmbedding
 from jumok.layers.patches import check_images, compute_patch_grid
-from jumok.layers.token_inputs import check_tokens, compute_positions, make_embedding
+from jumok.layers.token_inputs import make_embedding
 
-from .config import Config
-from .encoder_decoder import BlockSettings, DecodingSettings, EncoderDecoder
-from .model import Output, initialise_linear_layers, initialise_normal
+from .config import Config, declare_activation
+from .encoder_decoder import BlockSettings, EncoderDecoder
+from .model import initialise_linear_layers, initialise_normal
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class CaptionerConfig(Config):
     decoder_layers: int = integer(6, "number of blocks of the decoder")
     heads: int = integer(8, "number of attention heads")
     hidden: int = integer(2048, "inner width of the feed-forward network")
-    activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
+    activation: str = declare_activation("gelu")
     epsilon: float = real(1e-5, "added to the variance in the norms")
     tied: bool = flag(True, "the embedding is also the output layer")
     start: int = integer(1, "the token that a caption begins with", least=0)
@@ -129,19 +129,6 @@ class Captioner(EncoderDecoder):
         if self.patch_positions is not None:
             initialise_normal(self.patch_positions, 0.02)
 
-    def forward(
-        self, images: Tensor, target: Tensor, *, last: int | None = None, **settings: Unpack[DecodingSettings]
-    ) -> Output:
-        """Return logits and hidden vectors, as every encoder-decoder does.
-
-        Args:
-            images: Regions [batch, region, feature] or images [batch, channel, row, column].
-            target: The decoder's input, beginning with ``config.start``; with a cache, the new tokens.
-            last: Compute logits for only this many last tokens, which is all that generation needs.
-            **settings: ``source_token_mask``, ``target_token_mask`` and ``cache`` of ``EncoderDecoder.forward``.
-        """
-        return super().forward(images, target, last=last, **settings)
-
     def _embed_source(self, source: Tensor, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
         config = self.config
         if self.regions is not None:
@@ -154,8 +141,3 @@ class Captioner(EncoderDecoder):
         assert self.patches is not None and self.patch_positions is not None
         check_images(source, config.channels, config.image)
         return self.patches(source) + self.patch_positions, {}
-
-    def _embed_target(self, target: Tensor, cached: int, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
-        check_tokens(target, self.config.vocabulary)
-        positions = compute_positions(target.shape[1], cached, token_mask)
-        return self.embedding(target) + self.positions(positions), {}

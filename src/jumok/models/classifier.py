@@ -78,7 +78,6 @@ class Classifier(Model):
     config: ClassifierConfig
     reads = "text"
     task = "classify"
-    answers = "classes"
 
     def __init__(self, config: ClassifierConfig) -> None:
         super().__init__()

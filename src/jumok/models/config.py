@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from jumok.errors import ArgumentError
-from jumok.fields import Fields
+from jumok.fields import Fields, choice
+from jumok.layers.feedforward import ACTIVATIONS
+
+
+def declare_activation(default: str) -> Any:
+    """Declare the field of the activation of the feed-forward networks."""
+    return choice(default, tuple(ACTIVATIONS), "activation of the feed-forward network")
 
 
 @dataclass(frozen=True)

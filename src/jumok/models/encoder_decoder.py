@@ -3,31 +3,29 @@
     source -> embedded -> encoder blocks (-> norm) -> encoded
     target -> embedded -> decoder blocks with a causal mask, attending to encoded (-> norm) -> logits
 
-A family builds its layers and says how its inputs are embedded (``_embed_source``, ``_embed_target``) and what the
-decoder's vectors become (``_answer``).
+A family builds its layers and says how its source is embedded (``_embed_source``); where they differ from most
+families, also how the target is embedded (``_embed_target``) and what the decoder's vectors become (``_answer``).
 """
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from jumok.attention import Cache
-from jumok.layers.token_inputs import build_causal_mask, build_padding_mask, compute_token_logits
+from jumok.layers.token_inputs import (
+    build_causal_mask,
+    build_padding_mask,
+    check_tokens,
+    compute_positions,
+    compute_token_logits,
+)
 
 from .model import Model, Output
 
 BlockSettings = dict[str, Any]  # keyword arguments of the blocks: mask, bias, positions
-
-
-class DecodingSettings(TypedDict, total=False):
-    """Keyword arguments of ``forward`` that a family with another name for the source passes on."""
-
-    source_token_mask: Bool[Tensor, "batch source"] | None
-    target_token_mask: Bool[Tensor, "batch key"] | None
-    cache: Cache | None
 
 
 class EncoderDecoder(Model):
@@ -39,10 +37,10 @@ class EncoderDecoder(Model):
         output: The output layer; None if it is the target's embedding.
     """
 
-    answers = "text"
     is_encoder_decoder = True
 
     embedding: nn.Embedding
+    positions: nn.Module
     dropout: nn.Dropout
     encoder: nn.ModuleList
     decoder: nn.ModuleList
@@ -137,8 +135,11 @@ class EncoderDecoder(Model):
         raise NotImplementedError
 
     def _embed_target(self, target: Tensor, cached: int, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
-        """Return the first block's input before dropout, and settings of the decoder blocks."""
-        raise NotImplementedError
+        """Return the first block's input before dropout, and settings of the decoder blocks: by default the embeddings
+        of tokens plus learned positions."""
+        check_tokens(target, self.embedding.num_embeddings)
+        positions = compute_positions(target.shape[1], cached, token_mask)
+        return self.embedding(target) + self.positions(positions), {}
 
     def _normalize(self, hidden: Tensor, norm: nn.Module | None) -> Tensor:
         """Return the output of a stack."""

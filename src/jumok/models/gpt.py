@@ -50,7 +50,7 @@ from jumok.layers.token_inputs import (
 )
 from jumok.small_batch_linear import Linear
 
-from .config import Config
+from .config import Config, declare_activation
 from .model import Model, Output, initialise_linear_layers, initialise_normal
 
 POSITIONS = ("none", "sinusoidal", "learned", "rotary", "alibi", "t5")
@@ -90,9 +90,7 @@ class GPTConfig(Config):
     norm: str = choice("layer", ("layer", "rms"), "LayerNorm or RMSNorm")
     epsilon: float = real(1e-5, "added to the variance in the norms")
     feedforward: str = choice("plain", ("plain", "gated"), "feed-forward network: two layers, or gated (SwiGLU)")
-    activation: str = choice(
-        "gelu_tanh", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network"
-    )
+    activation: str = declare_activation("gelu_tanh")
     attention_bias: bool = flag(True, "biases on query, key and value")
     output_bias: bool = flag(True, "a bias on the output projection of the attention")
     feedforward_bias: bool = flag(True, "biases in the feed-forward network")
@@ -189,7 +187,6 @@ class GPT(Model):
     config: GPTConfig
     reads = "text"
     task = "continue"
-    answers = "text"
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()

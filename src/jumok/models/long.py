@@ -21,15 +21,16 @@ from torch import Tensor, nn
 
 from jumok.attention import MultiHead, mask, score
 from jumok.attention.feature_maps import FavorPlus
-from jumok.attention.fourier import FourierMixing
 from jumok.attention.mask import Mask
+from jumok.attention.multihead import FourierMixing
 from jumok.attention.weights import WeightsRecorder
 from jumok.errors import ArgumentError
 from jumok.fields import choice, flag, integer, integers, real
+from jumok.layers.feedforward import ACTIVATIONS
 from jumok.layers.token_inputs import build_padding_mask
 from jumok.tap import find_listener
 
-from .bert import ACTIVATIONS, BERT
+from .bert import BERT
 from .config import Config
 
 MIXINGS = ("longformer", "bigbird", "window", "blocks", "performer", "fnet", "full")
@@ -67,7 +68,7 @@ class LongConfig(Config):
     features: int = integer(256, "performer: number of random features; more of them approximate full attention better")
     seed: int = integer(0, "seed of bigbird's keys and performer's features", least=0)
     epsilon: float = real(1e-12, "added to the variance in the norms")
-    activation: str = choice("gelu", ACTIVATIONS, "activation of the feed-forward network and the head")
+    activation: str = choice("gelu", tuple(ACTIVATIONS), "activation of the feed-forward network and the head")
     head: str = choice("none", ("none", "mlm"), "no head, or logits of masked tokens")
     tied: bool = flag(True, "the embedding is also the output layer of the head")
     dropout: float = real(0.0, "dropout rate in training", most=0.99)

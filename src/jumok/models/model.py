@@ -10,17 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from jumok.attention import BACKENDS
+from jumok.attention.attend import check_backend
 from jumok.attention.weights import AttentionModule
-from jumok.errors import ArgumentError, BackendError
+from jumok.errors import ArgumentError
 from jumok.layers.patches import PatchLayout
 from jumok.tap import has_listeners, name_sites
 
 from .config import Config
 
 SOURCES = ("text", "image", "regions", "audio", "numbers")
-TASKS = ("continue", "translate", "caption", "transcribe", "fill", "classify", "score", "embed", "predict")
-ANSWERS = ("text", "vector", "classes", "tokens", "numbers")
+# what a model is for, and what it answers
+TASKS = {
+    "continue": "text", "translate": "text", "caption": "text", "transcribe": "text", "fill": "tokens",
+    "classify": "classes", "score": "numbers", "embed": "vector", "predict": "numbers",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class CallsAttend(Protocol):
 class Model(AttentionModule):
     """Base class of all families. ``model(..., weights=True)`` also returns the weights of every attention.
 
-    A family declares its input, task and output as class attributes, builds its layers in
+    A family declares its input and its task as class attributes, builds its layers in
     ``__init__`` and then calls ``finish_construction()``. Where the config decides (BERT with a masked-language-model
     head fills masks), ``__init__`` overrides the attribute on the instance.
 
@@ -62,8 +65,8 @@ class Model(AttentionModule):
         config: The config this model was built from.
         reads: The (source) input: "text", "image", "regions", "audio" or "numbers".
         task: "continue", "translate", "caption", "transcribe", "fill", "classify", "score", "embed" or "predict".
-        answers: The output of the task: "text", "vector", "classes", "tokens" or "numbers".
         is_encoder_decoder: True if the model has ``encode()`` and ``decode()``.
+        is_recurrent: True if the past of the decoder is one state, not the keys and values of every token.
         independent_classes: True if each class has a probability of its own (sigmoid), False if they sum to 1.
         prefix_tokens: Labels of the special positions before the patches or tokens, such as ("[class]",).
         checkpointing: Recompute each block in the backward pass instead of storing its activations: less memory,
@@ -76,12 +79,17 @@ class Model(AttentionModule):
 
     reads: str
     task: str
-    answers: str
     is_encoder_decoder: bool = False
+    is_recurrent: bool = False
     independent_classes: bool = False
     prefix_tokens: tuple[str, ...] = ()
 
     checkpointing: bool = False
+
+    @property
+    def answers(self) -> str:
+        """The output of the task: "text", "vector", "classes", "tokens" or "numbers"."""
+        return TASKS[self.task]
 
     @property
     def context_length(self) -> int | None:
@@ -168,6 +176,10 @@ class Model(AttentionModule):
         """
         raise ArgumentError(f"this {self.family} model predicts no numbers")
 
+    def list_many_row_modules(self) -> list[nn.Module]:
+        """Return the parts that read thousands of rows at every call, for which ``quantize`` has another kernel."""
+        return []
+
     @property
     def parameter_count(self) -> int:
         """The number of parameters; tied ones count once."""
@@ -182,9 +194,9 @@ class Model(AttentionModule):
         """Name every layer for the lens and initialise the parameters. Call it at the end of ``__init__``.
 
         Raises:
-            ArgumentError: If the family declares an unknown source, task or answer.
+            ArgumentError: If the family declares an unknown source or task.
         """
-        for declared, valid in ((self.reads, SOURCES), (self.task, TASKS), (self.answers, ANSWERS)):
+        for declared, valid in ((self.reads, SOURCES), (self.task, TASKS)):
             if declared not in valid:
                 raise ArgumentError(f"the family {self.family} declares {declared!r}; choose one of {', '.join(valid)}")
         name_sites(self)
@@ -204,8 +216,7 @@ class Model(AttentionModule):
         Raises:
             BackendError: If there is no such backend.
         """
-        if backend != "auto" and backend not in BACKENDS:
-            raise BackendError(f"unknown backend {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
+        check_backend(backend)
         for module in self.modules():
             if isinstance(module, CallsAttend):
                 module.backend = backend

@@ -80,7 +80,6 @@ class Numeric(EncoderDecoder):
     config: NumericConfig
     reads = "numbers"
     task = "predict"
-    answers = "numbers"
 
     embedding: nn.Linear  # type: ignore[assignment]  # numbers are mapped, not looked up
     output: nn.Linear

@@ -10,21 +10,21 @@ from jumok.errors import ArgumentError
 
 from .model import Model
 
-# family -> (module, class); a module is imported when its family is first used
-FAMILIES: dict[str, tuple[str, str]] = {
-    "gpt": ("jumok.models.gpt", "GPT"),
-    "bert": ("jumok.models.bert", "BERT"),
-    "t5": ("jumok.models.t5", "T5"),
-    "fusion": ("jumok.models.fusion", "Fusion"),
-    "transformer": ("jumok.models.transformer", "Transformer"),
-    "vit": ("jumok.models.vit", "ViT"),
-    "swin": ("jumok.models.swin", "Swin"),
-    "long": ("jumok.models.long", "Long"),
-    "rnn_seq2seq": ("jumok.models.rnn_seq2seq", "RNNSeq2Seq"),
-    "classifier": ("jumok.models.classifier", "Classifier"),
-    "captioner": ("jumok.models.captioner", "Captioner"),
-    "speech": ("jumok.models.speech", "Speech"),
-    "numeric": ("jumok.models.numeric", "Numeric"),
+# family -> class in the module of the same name, which is imported when the family is first used
+FAMILIES = {
+    "gpt": "GPT",
+    "bert": "BERT",
+    "t5": "T5",
+    "fusion": "Fusion",
+    "transformer": "Transformer",
+    "vit": "ViT",
+    "swin": "Swin",
+    "long": "Long",
+    "rnn_seq2seq": "RNNSeq2Seq",
+    "classifier": "Classifier",
+    "captioner": "Captioner",
+    "speech": "Speech",
+    "numeric": "Numeric",
 }
 
 _REGISTERED: dict[str, type[Model]] = {}
@@ -57,8 +57,7 @@ def get_family(name: object) -> type[Model]:
     if not isinstance(name, str) or name not in FAMILIES:
         names = sorted([*FAMILIES, *_REGISTERED])
         raise ArgumentError(f"unknown family {str(name)[:80]!r}; choose one of {', '.join(names)}")
-    module, class_name = FAMILIES[name]
-    model_class: type[Model] = vars(import_module(module))[class_name]
+    model_class: type[Model] = getattr(import_module(f"jumok.models.{name}"), FAMILIES[name])
     return model_class
 
 
@@ -66,10 +65,10 @@ def describe_families() -> list[dict[str, str | int]]:
     """Return a row for every family of this package: its name, the first line of its module docstring ("what"), and the
     number of parameters of its default config."""
     rows: list[dict[str, str | int]] = []
-    for name, (module, _) in FAMILIES.items():
+    for name in FAMILIES:
         model_class = get_family(name)
         with torch.device("meta"):  # counts parameters without allocating them
             model = model_class(model_class.config_class())
-        summary = (import_module(module).__doc__ or "").strip().splitlines()[0]
+        summary = (import_module(model_class.__module__).__doc__ or "").strip().splitlines()[0]
         rows.append({"family": name, "what": summary, "parameters": model.parameter_count})
     return rows

@@ -152,8 +152,8 @@ class RNNSeq2Seq(Model):
     config: RNNSeq2SeqConfig
     reads = "text"
     task = "translate"
-    answers = "text"
     is_encoder_decoder = True
+    is_recurrent = True
 
     def __init__(self, config: RNNSeq2SeqConfig) -> None:
         super().__init__()

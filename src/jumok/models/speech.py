@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -23,14 +23,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jumok.attention import MultiHead
+from jumok.attention.projection import Batched
 from jumok.errors import ShapeError
-from jumok.fields import choice, flag, integer, real
+from jumok.fields import flag, integer, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions
-from jumok.layers.token_inputs import check_tokens, compute_positions, make_embedding
+from jumok.layers.token_inputs import make_embedding
 
-from .config import Config
-from .encoder_decoder import BlockSettings, DecodingSettings, EncoderDecoder
-from .model import Output, initialise_linear_layers, initialise_normal
+from .config import Config, declare_activation
+from .encoder_decoder import BlockSettings, EncoderDecoder
+from .model import initialise_linear_layers, initialise_normal
 
 FRAMES_PER_POSITION = 2  # the stride of the second convolution
 KERNEL = 3  # frames that a convolution reads
@@ -53,7 +54,7 @@ class SpeechConfig(Config):
     decoder_heads: int = integer(6, "number of attention heads of the decoder")
     hidden: int = integer(1536, "inner width of the encoder's feed-forward networks")
     decoder_hidden: int = integer(1536, "inner width of the decoder's feed-forward networks")
-    activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
+    activation: str = declare_activation("gelu")
     tied: bool = flag(True, "the embedding is also the output layer")
     start: int = integer(50_257, "the token that a text begins with", least=0)
     end: int = integer(50_256, "the token that ends a text", least=0)
@@ -124,6 +125,14 @@ class Speech(EncoderDecoder):
     def source_shape(self) -> tuple[int, ...]:
         return self.config.mel_bins, self.config.frame_count
 
+    def list_many_row_modules(self) -> list[nn.Module]:
+        """Return the encoder, and the projections of its output: a window of audio has 1,500 positions."""
+        modules: list[nn.Module] = [self.encoder]
+        for block in self.decoder:
+            assert isinstance(block, DecoderBlock) and isinstance(block.cross.projection, Batched)
+            modules += [block.cross.projection.key, block.cross.projection.value]
+        return modules
+
     @torch.no_grad()
     def initialise(self) -> None:
         """Initialise the parameters from normal distributions: convolutions by their number of inputs (He et al.
@@ -132,19 +141,6 @@ class Speech(EncoderDecoder):
         for convolution in (self.first_convolution, self.second_convolution):
             nn.init.kaiming_normal_(convolution.weight)
         self.source_positions.copy_(compute_sinusoids(self.config.source_length, self.config.width))
-
-    def forward(
-        self, features: Tensor, target: Tensor, *, last: int | None = None, **settings: Unpack[DecodingSettings]
-    ) -> Output:
-        """Return logits and hidden vectors, as every encoder-decoder does.
-
-        Args:
-            features: The log-mel spectrogram, [batch, mel, frame]; see ``jumok.data.audio.log_mel``.
-            target: The decoder's input, beginning with ``config.start``; with a cache, the new tokens.
-            last: Compute logits for only this many last tokens, which is all that generation needs.
-            **settings: ``source_token_mask``, ``target_token_mask`` and ``cache`` of ``EncoderDecoder.forward``.
-        """
-        return super().forward(features, target, last=last, **settings)
 
     def _embed_source(self, source: Tensor, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
         config = self.config
@@ -157,11 +153,6 @@ class Speech(EncoderDecoder):
         hidden = functional.gelu(self.first_convolution(source.to(self.first_convolution.weight.dtype)))
         hidden = functional.gelu(self.second_convolution(hidden)).transpose(1, 2)
         return hidden + self.source_positions[: hidden.shape[1]], {}
-
-    def _embed_target(self, target: Tensor, cached: int, token_mask: Tensor | None) -> tuple[Tensor, BlockSettings]:
-        check_tokens(target, self.config.vocabulary)
-        positions = compute_positions(target.shape[1], cached, token_mask)
-        return self.embedding(target) + self.positions(positions), {}
 
 
 def compute_sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:

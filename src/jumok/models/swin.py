@@ -23,7 +23,7 @@ from jumok.layers import EncoderBlock, FeedForward, LayerNorm, PatchEmbedding
 from jumok.layers.patches import Images, PatchLayout, check_images, compute_patch_grid
 from jumok.layers.window_attention import WindowAttention, list_window_patches
 
-from .config import Config
+from .config import Config, declare_activation
 from .model import Model, Output, initialise_linear_layers, initialise_truncated
 
 
@@ -42,7 +42,7 @@ class SwinConfig(Config):
     heads: Sequence[int] = integers((3, 6, 12, 24), "number of attention heads of each stage")
     window: int = integer(7, "rows and columns of a window, in patches")
     ratio: float = real(4.0, "inner width of the feed-forward network / width of the stage", least=0.01, most=1024.0)
-    activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
+    activation: str = declare_activation("gelu")
     attention_bias: bool = flag(True, "biases on query, key and value")
     epsilon: float = real(1e-5, "added to the variance in the norms")
     positions: str = choice("none", ("none", "learned"), "none, or learned positions for images of one size")
@@ -90,13 +90,12 @@ class Swin(Model):
     config: SwinConfig
     reads = "image"
     task = "classify"
-    answers = "classes"
 
     def __init__(self, config: SwinConfig) -> None:
         super().__init__()
         self.config = config
         if config.head == "none":
-            self.task, self.answers = "embed", "vector"
+            self.task = "embed"
         self.patches = PatchEmbedding(config.channels, config.patch, config.width)
         self.patch_norm = LayerNorm(config.width)
         self.positions: nn.Parameter | None = None

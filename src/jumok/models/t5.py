@@ -26,7 +26,7 @@ from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, GatedFeedForwa
 from jumok.layers.token_inputs import check_tokens, compute_token_logits, make_embedding
 from jumok.small_batch_linear import Linear
 
-from .config import Config
+from .config import Config, declare_activation
 from .encoder_decoder import BlockSettings, EncoderDecoder
 from .model import Output, initialise_normal
 
@@ -49,7 +49,7 @@ class T5Config(Config):
     max_distance: int = integer(128, "all distances from this one on share a bucket", least=2)
     epsilon: float = real(1e-6, "added to the mean square in the norms")
     feedforward: str = choice("plain", ("plain", "gated"), "feed-forward network: two layers, or gated (version 1.1)")
-    activation: str = choice("relu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
+    activation: str = declare_activation("relu")
     tied: bool = flag(True, "the embedding is also the output layer")
     scaled_output: bool | None = optional(
         flag(True, "divide by sqrt(width) before the output layer; None = if it is tied")

@@ -35,7 +35,7 @@ from jumok.layers import (
 from jumok.layers.token_inputs import check_tokens, compute_positions, compute_token_logits, make_embedding
 from jumok.small_batch_linear import Linear
 
-from .config import Config
+from .config import Config, declare_activation
 from .encoder_decoder import BlockSettings, EncoderDecoder
 from .model import Output, initialise_linear_layers, initialise_normal
 
@@ -65,7 +65,7 @@ class TransformerConfig(Config):
     order: str = choice("post", ("post", "pre"), "post-norm or pre-norm")
     final_norm: bool | None = optional(flag(False, "a norm after each stack; None = if pre-norm"))
     epsilon: float = real(1e-5, "added to the variance in the norms")
-    activation: str = choice("relu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
+    activation: str = declare_activation("relu")
     scaled_embedding: bool = flag(True, "multiply embeddings by sqrt(width)")
     shared: bool = flag(True, "source and target share one embedding")
     tied: bool = flag(True, "the target's embedding is also the output layer")

@@ -23,7 +23,7 @@ from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, PatchEmbedding
 from jumok.layers.patches import Images, check_images, compute_patch_grid
 
-from .config import Config
+from .config import Config, declare_activation
 from .model import Model, Output, initialise_linear_layers, initialise_truncated
 
 
@@ -40,7 +40,7 @@ class ViTConfig(Config):
     layers: int = integer(12, "number of blocks")
     heads: int = integer(12, "number of attention heads")
     hidden: int = integer(3072, "inner width of the feed-forward network")
-    activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
+    activation: str = declare_activation("gelu")
     attention_bias: bool = flag(True, "biases on query, key and value")
     epsilon: float = real(1e-12, "added to the variance in the norms")
     distilled: bool = flag(False, "a distillation token after the class token (DeiT)")
@@ -73,14 +73,13 @@ class ViT(Model):
     config: ViTConfig
     reads = "image"
     task = "classify"
-    answers = "classes"
     prefix_tokens: tuple[str, ...] = ("[class]",)
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.config = config
         if config.head == "none":
-            self.task, self.answers = "embed", "vector"
+            self.task = "embed"
         if config.distilled:
             self.prefix_tokens = ("[class]", "[distilled]")
         rows, columns = compute_patch_grid(config.image, config.patch)

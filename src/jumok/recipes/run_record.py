@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from jumok import __version__
 from jumok.checkpoint import run_folder
-from jumok.checkpoint.run_lock import LOCK_FILE, lock_run
+from jumok.checkpoint.run_folder import LOCK_FILE, lock_run
 from jumok.checkpoint.tensor_files import read_json
 from jumok.data.readers.file_list import list_files
 from jumok.errors import ArgumentError, CheckpointError, JumokError, Report, TrainingError
@@ -64,7 +64,6 @@ def open_new_run(request: TrainingRequest, world: World) -> Iterator[NewRun]:
     """Create and lock the folder of a run and store the request in it; the lock ends with the context.
 
     A folder whose run was interrupted before its data was prepared is continued by the same request.
-
     """
     if not world.is_main:
         yield NewRun()
@@ -258,11 +257,16 @@ def describe_files(data: str | None) -> dict[str, Any] | None:
         return None
     files = _list_regular_files(data)
     size = sum(path.stat().st_size for path in files)
+    content = hashlib.sha256()
+    for path in files if size <= MAX_HASHED_BYTES else ():
+        content.update(f"{path.relative_to(data)}\0".encode(errors="surrogateescape"))
+        with path.open("rb") as file:
+            content.update(hashlib.file_digest(file, "sha256").digest())
     return {
         "files": len(files),
         "bytes": size,
-        "stamps": _hash_stamps(Path(data), files),
-        "sha256": _hash_content(Path(data), files) if size <= MAX_HASHED_BYTES else None,
+        "stamps": _hash_stamps(data, files),
+        "sha256": content.hexdigest() if size <= MAX_HASHED_BYTES else None,
     }
 
 
@@ -270,11 +274,9 @@ def describe_change(recorded: dict[str, Any] | None, data: str | None) -> str | 
     """Return how data files differ from what ``describe_files`` recorded; None if equal or not recorded."""
     if recorded is None or data is None:
         return None
-    path = Path(data)
-    if not path.exists():
+    if not Path(data).exists():
         return f"{data} no longer exists"
-    files = _list_regular_files(data)
-    if _hash_stamps(path, files) == recorded.get("stamps"):
+    if _hash_stamps(data, _list_regular_files(data)) == recorded.get("stamps"):
         return None
     current = describe_files(data)
     assert current is not None
@@ -289,21 +291,8 @@ def _list_regular_files(path: str) -> list[Path]:
     return [file for file in list_files(path) if file.is_file()]
 
 
-def _hash_stamps(root: Path, files: list[Path]) -> str:
+def _hash_stamps(root: str, files: list[Path]) -> str:
     """Return a hash of names, sizes and times, which is computed without reading the files."""
-    digest = hashlib.sha256()
-    for path in files:
-        stat = path.stat()
-        digest.update(
-            f"{path.relative_to(root)}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode(errors="surrogateescape")
-        )
-    return digest.hexdigest()
-
-
-def _hash_content(root: Path, files: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.relative_to(root)}\0".encode(errors="surrogateescape"))
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    stats = [(path.relative_to(root), path.stat()) for path in files]
+    lines = "".join(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n" for name, stat in stats)
+    return hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()

@@ -10,12 +10,16 @@ import torch
 
 from jumok import defaults
 from jumok.checkpoint import Loaded
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, Report
 from jumok.generate import Sampling, greedy, stream_text
 from jumok.generate.beam import BeamSettings, search_beams
-from jumok.generate.decoding import CrossAttentionDecoder, create_incremental_decoder
-from jumok.generate.incremental_decoder import IncrementalDecoder, Report, warn_about_context
-from jumok.generate.token_stream import decode_steps
+from jumok.generate.decoding import (
+    CrossAttentionDecoder,
+    IncrementalDecoder,
+    create_incremental_decoder,
+    warn_about_context,
+)
+from jumok.generate.loop import decode_steps
 from jumok.models.encoder_decoder import EncoderDecoder
 
 from .model_inputs import ModelInput

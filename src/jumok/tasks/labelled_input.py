@@ -5,7 +5,7 @@ A model that answers (translation, caption, transcript, numbers) answers first, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,14 +13,23 @@ from torch import Tensor
 
 from jumok import defaults
 from jumok.checkpoint import Loaded
-from jumok.data.tokenizers.token_labels import group_words, label_tokens
+from jumok.checkpoint.transformers_folder import LoadedTransformers
+from jumok.data.tokenizers.text_tokenizer import TextTokenizer
+from jumok.data.tokenizers.token_labels import REPLACEMENT, group_words, label_tokens
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
 from .generate_text import GenerationSettings, stream_answer_tokens
-from .model_inputs import ModelInput, RawInput, read_input
+from .model_inputs import ModelInput, RawInput, encode_text, read_input
 from .speech.audio_window import AudioWindow
 from .speech.window_decoding import transcribe_window
+from .transformers_input import (
+    DECODER_INPUT,
+    generate_answer,
+    generates_answer,
+    label_patches,
+    read_transformers_input,
+)
 
 START = "<start>"
 Words = list[tuple[str, range]]
@@ -109,106 +118,143 @@ class LabelledInput:
         return {index: label for index, label in enumerate(self.get_labels(side)) if index not in covered}
 
 
-def prepare_input(loaded: Loaded, raw: RawInput, limit: int | None = None, *, begin: float = 0.0) -> LabelledInput:
+def prepare_input(
+    loaded: Loaded | LoadedTransformers,
+    raw: RawInput,
+    limit: int | None = None,
+    *,
+    begin: float = 0.0,
+    literal: bool = False,
+) -> LabelledInput:
     """Convert user input into model arguments with labels; a model that answers generates its answer first.
 
     Args:
-        raw: One input, as for ``jumok.run``.
+        raw: One input, as for ``jumok.run``; a model of transformers reads a text or the path of an image.
         limit: The largest number of tokens of an answer; None for 32, or for the whole transcript of audio.
         begin: Of audio, the second at which the window that is read begins.
+        literal: Read a text as text, even if a file has this name.
 
     Raises:
         ArgumentError: If the input does not fit the model, or a text exceeds its context length.
     """
+    if isinstance(loaded, LoadedTransformers):
+        return _prepare_for_transformers(loaded, raw, limit or defaults.ANSWER_TOKENS, literal)
+    if literal and loaded.model.reads == "text":
+        return label_input(loaded, encode_text(loaded, raw), limit)
     return label_input(loaded, read_input(loaded, raw, begin=begin), limit)
 
 
 def label_input(loaded: Loaded, model_input: ModelInput, limit: int | None = None) -> LabelledInput:
-    """Label the positions of a model input; a model that answers generates its answer first.
-
-    Args:
-        model_input: The input, as ``read_input`` or ``encode_text`` returns it.
-        limit: The largest number of tokens of an answer; None for 32, or for the whole transcript of audio.
-
-    Raises:
-        ArgumentError: If a text exceeds the model's context length.
-    """
-    if loaded.model.task == "predict":
-        return _predict_numbers(loaded.model, model_input.source)
+    """Label the positions of a model input; a model that answers generates its answer first."""
+    model = loaded.model
+    if model.task == "predict":
+        return _predict_numbers(model, model_input.source)
     if model_input.audio is not None:
         return _transcribe(loaded, model_input.source, model_input.audio, limit)
 
-    labels = _label_source(loaded, model_input)
-    words = None
-    if model_input.token_ids:
-        words = group_words(loaded.require_tokenizer(), model_input.token_ids, special=False) or None
-    if loaded.model.is_encoder_decoder:
-        return _generate_answer(loaded, model_input, labels, words, limit or defaults.ANSWER_TOKENS)
-
-    count, longest = len(model_input.token_ids), loaded.model.context_length
+    source = _label_source(loaded, model_input, _label_parts(model, model_input.source))
+    if model.is_encoder_decoder:
+        return _generate_answer(loaded, model_input, source, limit or defaults.ANSWER_TOKENS)
+    count, longest = len(model_input.token_ids), model.context_length
     if longest is not None and count > longest:
         raise ArgumentError(f"the text has {count:,} tokens, but this {loaded.family} model reads at most {longest:,}")
+    return source
+
+
+def _label_source(
+    loaded: Loaded | LoadedTransformers, model_input: ModelInput, labels: list[str], names: tuple[str, ...] = ()
+) -> LabelledInput:
+    """Return an input without an answer; ``labels`` are those of an input that is not a text."""
+    words = None
+    token_ids = model_input.token_ids
+    if token_ids:
+        tokenizer = loaded.require_tokenizer()
+        labels = label_tokens(tokenizer, token_ids)
+        words = group_words(tokenizer, token_ids, special=False) or None
     return LabelledInput(
         (model_input.source,),
         labels,
         source_words=words,
-        tokens=model_input.token_ids,
+        tokens=token_ids,
         unknown=model_input.unknown_count,
         unknown_words=model_input.unknown_words,
+        names=names,
     )
 
 
-def _generate_answer(
-    loaded: Loaded, model_input: ModelInput, labels: list[str], words: Words | None, limit: int
+def _label_parts(model: Model, source: Tensor) -> list[str]:
+    """Return a label for each part of an image: region numbers, or rows and columns of patches (from 1)."""
+    if model.patch_grid is None:
+        return [f"region {index}" for index in range(source.shape[1])]
+    rows, columns = model.patch_grid
+    patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
+    return [*model.prefix_tokens, *patches]
+
+
+def _add_answer(
+    source: LabelledInput, tokenizer: TextTokenizer, prompt: list[str], target: list[int], *, special: bool = True
 ) -> LabelledInput:
-    """Generate the answer greedily and make it the decoder's input, behind the start token."""
-    model, tokenizer = loaded.model, loaded.require_tokenizer()
+    """Make an answer the decoder's input, behind its prompt.
+
+    Args:
+        prompt: The labels of the tokens of the target that come before the answer.
+        special: Whether special tokens are part of the answer's text.
+    """
+    answer = target[len(prompt) :]
+    words = [
+        (word, range(span.start + len(prompt), span.stop + len(prompt)))
+        for word, span in group_words(tokenizer, answer, special=False)
+    ]
+    return replace(
+        source,
+        inputs=(*source.inputs, torch.tensor([target], device=source.inputs[0].device)),
+        target=[*prompt, *label_tokens(tokenizer, answer)],
+        # the row of the last prompt token writes the first word
+        target_words=[(START, range(len(prompt) - 1, len(prompt))), *words],
+        # a limit may cut a character in two
+        answer=tokenizer.decode(answer, special=special).replace(REPLACEMENT, ""),
+        prompt=len(prompt),
+    )
+
+
+def _generate_answer(loaded: Loaded, model_input: ModelInput, source: LabelledInput, limit: int) -> LabelledInput:
+    """Generate the answer greedily."""
+    model = loaded.model
     if model.start_token is None:
         raise ArgumentError(f"this {loaded.family} model declares no start token, so its decoder cannot start")
-
     messages: list[str] = []  # the model's own limit, like the caller's, makes the answer unfinished
     answer = list(stream_answer_tokens(loaded, model_input, GenerationSettings(limit=limit), messages.append))
     is_unfinished = len(answer) == limit or bool(messages)
     if model.context_length is not None:
         answer = answer[: model.context_length - 1]  # the start token needs a position too
+    labelled = _add_answer(source, loaded.require_tokenizer(), [START], [model.start_token, *answer])
+    return replace(labelled, unfinished=is_unfinished)
 
-    words_in_answer = group_words(tokenizer, answer, special=False)
-    answer_words = [(word, range(span.start + 1, span.stop + 1)) for word, span in words_in_answer]
-    return LabelledInput(
-        (model_input.source, torch.tensor([[model.start_token, *answer]], device=model.device)),
-        labels,
-        [START, *label_tokens(tokenizer, answer)],
-        source_words=words,
-        target_words=[(START, range(1)), *answer_words],
-        # The limit may cut a character in two.
-        answer=tokenizer.decode(answer).replace("\N{REPLACEMENT CHARACTER}", ""),
-        tokens=model_input.token_ids,
-        unknown=model_input.unknown_count,
-        unknown_words=model_input.unknown_words,
-        unfinished=is_unfinished,
-    )
+
+def _prepare_for_transformers(loaded: LoadedTransformers, raw: RawInput, limit: int, literal: bool) -> LabelledInput:
+    model_input = read_transformers_input(loaded, raw, literal)
+    labels = [] if model_input.token_ids else label_patches(loaded.model, model_input.source)
+    source = _label_source(loaded, model_input, labels, (str(loaded.model.main_input_name),))
+    if not generates_answer(loaded):
+        return source
+    target, is_unfinished = generate_answer(loaded, model_input, limit)
+    labelled = _add_answer(source, loaded.require_tokenizer(), [START], target, special=False)
+    return replace(labelled, unfinished=is_unfinished, names=(*source.names, DECODER_INPUT))
 
 
 def _transcribe(loaded: Loaded, features: Tensor, audio: AudioWindow, limit: int | None) -> LabelledInput:
-    """Transcribe a window of audio, and make the transcript the decoder's input, behind its prompt."""
+    """Transcribe a window of audio."""
     tokenizer = loaded.require_tokenizer()
     transcript = transcribe_window(loaded, features)
-    prompt = len(transcript.prompt)
+    prompt = list(transcript.prompt)
     # the decoder's row of the last token predicts the end; a text of the model's full length has no row left for it
-    answer = list(transcript.token_ids[:limit])
-    token_ids = [*transcript.prompt, *answer]
-    words = [(word, range(span.start + prompt, span.stop + prompt)) for word, span in group_words(tokenizer, answer)]
-    return LabelledInput(
-        (features, torch.tensor([token_ids], device=features.device)),
-        audio.label_positions(),
-        label_tokens(tokenizer, token_ids),
-        # the row of the last prompt token writes the first word
-        target_words=[(START, range(prompt - 1, prompt)), *words],
-        answer=tokenizer.decode(answer, special=False).strip().replace("\N{REPLACEMENT CHARACTER}", ""),
-        warning=audio.note,
-        unfinished=len(answer) < len(transcript.token_ids),
-        prompt=prompt,
-        audio=audio,
+    target = [*prompt, *transcript.token_ids[:limit]]
+    source = LabelledInput((features,), audio.label_positions(), warning=audio.note, audio=audio)
+    labelled = _add_answer(source, tokenizer, label_tokens(tokenizer, prompt), target, special=False)
+    return replace(
+        labelled,
+        answer=(labelled.answer or "").strip(),
+        unfinished=len(target) - len(prompt) < len(transcript.token_ids),
         language=transcript.language,
     )
 
@@ -226,15 +272,3 @@ def _predict_numbers(model: Model, source: Tensor) -> LabelledInput:
         answer=" ".join(answer_labels),
         warning=model.describe_unlearned(source),
     )
-
-
-def _label_source(loaded: Loaded, model_input: ModelInput) -> list[str]:
-    """Return a label for each source position: tokens, region numbers, or rows and columns of patches (from 1)."""
-    model = loaded.model
-    if model_input.token_ids:
-        return label_tokens(loaded.require_tokenizer(), model_input.token_ids)
-    if model.patch_grid is None:
-        return [f"region {index}" for index in range(model_input.source.shape[1])]
-    rows, columns = model.patch_grid
-    patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
-    return [*model.prefix_tokens, *patches]

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import read_tensor
+from jumok.checkpoint.transformers_folder import LoadedTransformers
 from jumok.data.audio.audio_files import is_audio_path
 from jumok.data.images.image_files import is_existing_file, is_image_path
 from jumok.data.readers.region_features import is_region_file, read_region_file
 from jumok.data.tokenizers.passage_tokens import encode_passages, split_question
-from jumok.data.tokenizers.unknown_tokens import (
+from jumok.data.tokenizers.token_labels import (
     count_unknown,
     describe_unknown_tokens,
     list_unknown_words,
@@ -115,18 +116,24 @@ def split_batch(reads: str, inputs: RawInput) -> list[RawInput] | None:
 
 
 def _read_text(loaded: Loaded, raw: RawInput, chat: bool) -> ModelInput:
-    if not isinstance(raw, str):
-        raise ArgumentError(f"this {loaded.family} model reads text, not {describe_type(raw)}")
-    if is_image_path(raw):
-        raise ArgumentError(f"{raw} is an image, but this {loaded.family} model reads text")
+    name = f"this {loaded.family} model"
+    check_text(name, raw)
     if is_audio_path(raw) and is_existing_file(Path(raw)):
-        raise ArgumentError(f"{raw} is audio, but this {loaded.family} model reads text")
+        raise ArgumentError(f"{raw} is audio, but {name} reads text")
     if chat:
         raw = loaded.require_tokenizer().apply_chat_template([{"role": "user", "content": raw}])
     return encode_text(loaded, raw)
 
 
-def encode_text(loaded: Loaded, text: str) -> ModelInput:
+def check_text(model: str, raw: RawInput) -> None:
+    """Raise an ArgumentError for an input that is not a text; ``model`` is the model's name in the message."""
+    if not isinstance(raw, str):
+        raise ArgumentError(f"{model} reads text, not {describe_type(raw)}")
+    if is_image_path(raw):
+        raise ArgumentError(f"{raw} is an image, but {model} reads text")
+
+
+def encode_text(loaded: Loaded | LoadedTransformers, text: str) -> ModelInput:
     """Convert a text into a model input. It is always read as text, even if a file has this name.
 
     Args:

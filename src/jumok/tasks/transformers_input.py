@@ -1,98 +1,54 @@
-"""Prepare the input of a lens for a model of transformers: a text or an image, with a label for each position."""
+"""Inputs and answers of models of transformers: a text or an image in, and the answer of an encoder-decoder out.
+
+Images are read with our own preparation where it applies, else with the folder's processor.
+"""
 
 from __future__ import annotations
 
+import importlib
 import inspect
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from jumok import defaults
+from jumok.checkpoint.tensor_files import read_json
 from jumok.checkpoint.transformers_folder import LoadedTransformers, quiet_transformers
-from jumok.data.images.image_files import is_image_path
-from jumok.data.tokenizers.token_labels import group_words, label_tokens
-from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words, require_known_words
-from jumok.errors import ArgumentError, describe_type
+from jumok.data.images.image_files import is_existing_file, open_image
+from jumok.data.images.preparation import PREPROCESSOR_FILE, Preparation
+from jumok.errors import ArgumentError, ImageError
+from jumok.layers.patches import PatchLayout
 
-from .labelled_input import START, LabelledInput, Words
-from .model_inputs import RawInput
-from .transformers_image import label_patches, read_pixels
+from .model_inputs import ModelInput, RawInput, check_text, encode_text
 
 DECODER_INPUT = "decoder_input_ids"
+MAX_SIDE = 4096  # pixels that a processor may resize a side to
+# parameters of positions before the patches, by the end of their names -> the label, or None for several
+PREFIX_PARAMETERS = {"cls_token": "[class]", "distillation_token": "[distillation]", "register_tokens": None}
 
 
-def prepare_transformers_input(
-    loaded: LoadedTransformers, raw: RawInput, limit: int = defaults.ANSWER_TOKENS
-) -> LabelledInput:
-    """Convert a text or an image into model arguments with labels; an encoder-decoder generates its answer first.
+def read_transformers_input(loaded: LoadedTransformers, raw: RawInput, literal: bool = False) -> ModelInput:
+    """Convert a text or an image into a model input.
 
     Args:
         raw: A text, or the path of an image.
+        literal: Read a text as text, even if a file has this name.
 
     Raises:
         ArgumentError: If the input does not fit the model, or the model reads neither texts nor images.
     """
-    name = str(loaded.model.main_input_name)
     if loaded.reads == "text":
-        return prepare_transformers_text(loaded, _check_text(loaded, raw), limit)
+        if not literal:
+            check_text(loaded.family, raw)
+        model_input = encode_text(loaded, raw)
+        _check_tokens(loaded, model_input.token_ids)
+        return model_input
     if loaded.reads == "image":
-        pixels = read_pixels(loaded, raw).to(loaded.model.device)
-        source = LabelledInput((pixels,), label_patches(loaded.model, pixels), names=(name,))
-    else:
-        raise ArgumentError(
-            f"{loaded.family} reads {name}; the command line takes texts and images, and jumok.Lens(model)"
-            ".run(**inputs) takes any tensors"
-        )
-    return _answer_if_needed(loaded, source, limit)
-
-
-def prepare_transformers_text(
-    loaded: LoadedTransformers, text: str, limit: int = defaults.ANSWER_TOKENS
-) -> LabelledInput:
-    """Convert a text into model arguments with labels. It is always read as text, even if a file has this name.
-
-    Args:
-        limit: The largest number of tokens of an answer.
-
-    Raises:
-        ArgumentError: If the text is empty or too long, or there is no tokenizer.
-    """
-    return _answer_if_needed(loaded, _encode_text(loaded, text), limit)
-
-
-def _answer_if_needed(loaded: LoadedTransformers, source: LabelledInput, limit: int) -> LabelledInput:
-    """Return the input; of an encoder-decoder with its answer."""
-    arguments = inspect.signature(loaded.model.forward).parameters
-    if DECODER_INPUT not in arguments or not loaded.model.config.is_encoder_decoder or not loaded.model.can_generate():
-        return source
-    return _generate_answer(loaded, source, limit)
-
-
-def _check_text(loaded: LoadedTransformers, raw: RawInput) -> str:
-    if not isinstance(raw, str):
-        raise ArgumentError(f"{loaded.family} reads text, not {describe_type(raw)}")
-    if is_image_path(raw):
-        raise ArgumentError(f"{raw} is an image, but {loaded.family} reads text")
-    return raw
-
-
-def _encode_text(loaded: LoadedTransformers, text: str) -> LabelledInput:
-    tokenizer = loaded.require_tokenizer()
-    token_ids = tokenizer.encode(text)
-    if not token_ids:
-        raise ArgumentError("the text is empty; give the model an input")
-    _check_tokens(loaded, token_ids)
-    unknown_count = count_unknown(tokenizer, text, token_ids)
-    require_known_words(tokenizer, text, unknown_count)
-    return LabelledInput(
-        (torch.tensor([token_ids], device=loaded.model.device),),
-        label_tokens(tokenizer, token_ids),
-        source_words=group_words(tokenizer, token_ids, special=False) or None,
-        tokens=token_ids,
-        unknown=unknown_count,
-        unknown_words=list_unknown_words(tokenizer, text),
-        names=(str(loaded.model.main_input_name),),
+        return ModelInput(read_pixels(loaded, raw).to(loaded.model.device))
+    raise ArgumentError(
+        f"{loaded.family} reads {loaded.reads}; the command line takes texts and images, and jumok.Lens(model)"
+        ".run(**inputs) takes any tensors"
     )
 
 
@@ -115,46 +71,147 @@ def _check_tokens(loaded: LoadedTransformers, token_ids: list[int]) -> None:
         )
 
 
-def _generate_answer(loaded: LoadedTransformers, source: LabelledInput, limit: int) -> LabelledInput:
-    """Generate the answer greedily, and make it the decoder's input behind the start token."""
-    model, tokenizer = loaded.model, loaded.require_tokenizer()
+def generates_answer(loaded: LoadedTransformers) -> bool:
+    """Return True if a model is an encoder-decoder that generates text."""
+    arguments = inspect.signature(loaded.model.forward).parameters
+    is_encoder_decoder = DECODER_INPUT in arguments and loaded.model.config.is_encoder_decoder
+    return bool(is_encoder_decoder and loaded.model.can_generate())
+
+
+def generate_answer(loaded: LoadedTransformers, model_input: ModelInput, limit: int) -> tuple[list[int], bool]:
+    """Generate an answer greedily; return the start token with the answer, and whether the limit cut it."""
+    model = loaded.model
     settings: dict[str, Any] = {"max_new_tokens": limit, "do_sample": False, "num_beams": 1}
     longest = getattr(model.config, "max_position_embeddings", None)
     if isinstance(longest, int) and longest > 1:
         settings["max_new_tokens"] = min(limit, longest - 1)  # the start token needs a position too
-    if source.tokens:
-        settings["attention_mask"] = torch.ones_like(source.inputs[0])
+    if model_input.token_ids:
+        settings["attention_mask"] = torch.ones_like(model_input.source)
     try:
         with quiet_transformers(), torch.no_grad():
-            generated: Tensor = model.generate(**{source.names[0]: source.inputs[0]}, **settings)
+            generated: Tensor = model.generate(**{model.main_input_name: model_input.source}, **settings)
     except Exception as error:  # generation depends on settings of an untrusted folder
         raise ArgumentError(f"{loaded.family} cannot generate an answer: {str(error)[:300]}") from None
 
-    start, *answer = generated[0].tolist()
-    ends = _find_end_tokens(model, tokenizer.end)
-    is_unfinished = not answer or answer[-1] not in ends
-    while answer and answer[-1] in ends:
-        answer.pop()
-    words_in_answer = group_words(tokenizer, answer, special=False)
-    words: Words = [(word, range(span.start + 1, span.stop + 1)) for word, span in words_in_answer]
-    return LabelledInput(
-        (*source.inputs, torch.tensor([[start, *answer]], device=model.device)),
-        source.source,
-        [START, *label_tokens(tokenizer, answer)],
-        source_words=source.source_words,
-        target_words=[(START, range(1)), *words],
-        # The limit may cut a character in two.
-        answer=tokenizer.decode(answer, special=False).replace("\N{REPLACEMENT CHARACTER}", ""),
-        tokens=source.tokens,
-        unknown=source.unknown,
-        unknown_words=source.unknown_words,
-        unfinished=is_unfinished,
-        names=(*source.names, DECODER_INPUT),
-    )
-
-
-def _find_end_tokens(model: Any, end: int | None) -> set[int]:
-    """Return the tokens that end an answer: those of the model's generation settings, and the tokenizer's."""
+    target: list[int] = generated[0].tolist()
     ends = getattr(model.generation_config, "eos_token_id", None)
-    ends = ends if isinstance(ends, list) else [ends]
-    return {token for token in (*ends, end) if isinstance(token, int)}
+    ends = {*(ends if isinstance(ends, list) else [ends]), loaded.require_tokenizer().end}
+    is_unfinished = len(target) == 1 or target[-1] not in ends
+    while len(target) > 1 and target[-1] in ends:
+        target.pop()
+    return target, is_unfinished
+
+
+def read_pixels(loaded: LoadedTransformers, raw: RawInput) -> Tensor:
+    """Return the pixels of an image (a path or a Pillow image) as the model reads them, [1, channel, row, column]."""
+    if isinstance(raw, str | Path) and not is_existing_file(Path(raw)):
+        raise ArgumentError(
+            f"{loaded.family} reads images, but there is no file {str(raw)[:200]!r}; give the path of an image"
+        )
+    config = get_image_config(loaded.model)
+    channels = getattr(config, "num_channels", 3)
+    if channels not in (1, 3):
+        raise ArgumentError(f"{loaded.family} reads images of {channels} channels; pass tensors to jumok.Lens(model)")
+    size = _get_image_size(config)
+    if not any((loaded.folder / name).is_file() for name in (PREPROCESSOR_FILE, "processor_config.json")):
+        if size is None:
+            raise ArgumentError(
+                f"{loaded.folder} does not say how images are prepared; add its {PREPROCESSOR_FILE}, or pass tensors "
+                "to jumok.Lens(model)"
+            )
+        preparation = Preparation(size, mean=(0.5,) * channels, std=(0.5,) * channels)
+        return preparation.apply(raw)[None]
+    stored = _read_preparation(loaded.folder, channels)
+    if stored is not None:
+        if size is not None:
+            stored.check_model_size(size)
+        return stored.apply(raw)[None]
+    return _apply_processor(loaded, open_image(raw, channels, size))
+
+
+def label_patches(model: Any, pixels: Tensor) -> list[str]:
+    """Return labels for the special positions and the patches of an image: rows and columns, counted from 1.
+
+    Models that merge patches have fewer positions than labels; their positions are then shown as numbers.
+    """
+    layout = locate_patches(model, pixels)
+    if layout is None:
+        return []
+    rows, columns = layout.grid
+    return [*layout.prefix, *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns))]
+
+
+def locate_patches(model: Any, pixels: Tensor) -> PatchLayout | None:
+    """Return where the positions of a model's attentions lie in an image; None if its config states no patch size."""
+    patch = getattr(get_image_config(model), "patch_size", None)
+    sides = tuple(patch) if isinstance(patch, list | tuple) else (patch, patch)
+    if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
+        return None
+    prefix: list[str] = []
+    for ending, label in PREFIX_PARAMETERS.items():
+        parameters = [parameter for name, parameter in model.named_parameters() if name.endswith(ending)]
+        if parameters:
+            prefix += [label] if label else [f"[register {index + 1}]" for index in range(parameters[0].shape[-2])]
+    grid = (pixels.shape[-2] // sides[0], pixels.shape[-1] // sides[1])
+    return PatchLayout(grid, (sides[0], sides[1]), tuple(prefix))
+
+
+def get_image_config(model: Any) -> Any:
+    """Return the part of a model's config that describes its images."""
+    for name in ("vision_config", "encoder"):
+        part = getattr(model.config, name, None)
+        if part is not None and not isinstance(part, str | int | dict):
+            return part
+    return model.config
+
+
+def _get_image_size(config: Any) -> tuple[int, int] | None:
+    """Return the (rows, columns) of a model's images, or None where its config states none."""
+    size = getattr(config, "image_size", None)
+    pair = tuple(size) if isinstance(size, list | tuple) else (size, size)
+    if len(pair) != 2 or not all(isinstance(side, int) and 0 < side <= MAX_SIDE for side in pair):
+        return None
+    return pair
+
+
+def _read_preparation(folder: Path, channels: int) -> Preparation | None:
+    """Return our own preparation, if it implements the folder's processor."""
+    if not (folder / PREPROCESSOR_FILE).is_file():
+        return None
+    try:
+        return Preparation.from_json(read_json(folder, PREPROCESSOR_FILE), channels)
+    except ImageError:
+        return None
+
+
+def _apply_processor(loaded: LoadedTransformers, image: Any) -> Tensor:
+    """Prepare an image with the folder's processor of transformers."""
+    package = importlib.import_module("transformers")
+    try:
+        with quiet_transformers():
+            processor = package.AutoImageProcessor.from_pretrained(
+                str(loaded.folder), local_files_only=True, trust_remote_code=False, backend="pil"
+            )
+            _check_processor_size(processor)
+            pixels = processor(images=image, return_tensors="pt")["pixel_values"]
+    except ImageError:
+        raise
+    except Exception as error:  # untrusted settings may fail anywhere
+        raise ArgumentError(
+            f"transformers cannot prepare the image as {loaded.folder} describes: {str(error)[:300]}"
+        ) from None
+    if not isinstance(pixels, Tensor) or pixels.dim() != 4 or not bool(torch.isfinite(pixels).all()):
+        raise ArgumentError(
+            f"the processor of {loaded.family} makes more than one image of a picture; pass tensors to "
+            "jumok.Lens(model).run(**inputs)"
+        )
+    return pixels
+
+
+def _check_processor_size(processor: Any) -> None:
+    """Refuse a processor that would resize an image to an absurd size."""
+    for name in ("size", "crop_size", "pad_size"):
+        size = getattr(processor, name, None)
+        sides = list(dict(size).values()) if size is not None and not isinstance(size, int) else [size]
+        if any(isinstance(side, int | float) and side > MAX_SIDE for side in sides):
+            raise ImageError(f"{name} in {PREPROCESSOR_FILE} is larger than {MAX_SIDE:,} pixels")

@@ -17,9 +17,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from jumok.checkpoint import manifest, run_folder
+from jumok.checkpoint.loaded import Loaded
 from jumok.checkpoint.save import write_model_files
 from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import CheckpointError, Report, TrainingError
+from jumok.files import create_folder_atomically
 from jumok.models import Model
 
 from .optimizer import Optimizers, ParameterAverage
@@ -90,11 +92,9 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
             "scaler": state.precision.get_state(),
             "steps": task.settings.steps,
         }
-        with manifest.create_folder_atomically(target) as folder:
-            write_model_files(
-                folder, state.model, tensors, tokenizer=task.tokenizer, preparation=task.preparation,
-                labels=task.labels, speech_tokens=task.speech_tokens,
-            )  # fmt: skip
+        with create_folder_atomically(target) as folder:
+            loaded = Loaded(state.model, task.tokenizer, task.preparation, task.labels, task.speech_tokens)
+            write_model_files(folder, loaded, tensors)
             save_file(_move_to_cpu(optimizer_state), folder / "optimizer.safetensors")
             save_file(_move_to_cpu({**generators, **trained}), folder / "state.safetensors")
             (folder / "training.json").write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")

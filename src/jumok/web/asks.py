@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import reduce
 from operator import or_
@@ -13,8 +14,9 @@ from msgspec import Meta, Struct
 from jumok.errors import ArgumentError
 
 from . import messages
-from .messages import Edit, Index, Language, Number, Over, Pass, Selection, Sequence, Shown
+from .messages import AskId, Edit, Index, Language, Number, Over, Pass, Selection, Sequence, Shown
 
+MAX_ASK_BYTES = 1_000_000
 MAX_TEXT = 200_000  # characters of the text that a model reads
 MAX_QUESTION = 2_000  # characters
 MAX_NAME = 1_000  # characters of a model's name
@@ -22,8 +24,6 @@ MAX_EDITS = 200
 MAX_GENERATED = 64  # tokens
 MAX_THUMBNAIL = 256  # cells
 MAX_SENTENCE = 200  # characters of an explanation, which may repeat what was sent
-
-AskId = Index | Annotated[str, Meta(max_length=64)]
 
 
 class Ask(Struct, tag_field="ask", tag=lambda name: name.removesuffix("Ask").lower()):
@@ -216,10 +216,13 @@ class SaveAsk(RunPartAsk):
     language: Language | None = None
 
 
-INSTANT_ASKS = (HelloAsk, SelectAsk, CancelAsk)
-MAP_ASKS = (ThumbnailsAsk, TilesAsk, ValuesAsk, LineAsk, TokenAsk, StepsAsk, CodeAsk, AudioAsk, ListeningAsk)
 QUESTION_ASKS = (QuestionAsk, EvidenceAsk, CutAsk)  # about the files of a folder
-ASKS = (*INSTANT_ASKS, *MAP_ASKS, RunAsk, EffectAsk, KindsAsk, SaveAsk, *QUESTION_ASKS)
+ASKS = (
+    *(HelloAsk, SelectAsk, CancelAsk, RunAsk),
+    *(ThumbnailsAsk, TilesAsk, ValuesAsk, LineAsk, TokenAsk, StepsAsk, CodeAsk, AudioAsk, ListeningAsk),
+    *(EffectAsk, KindsAsk, SaveAsk),
+    *QUESTION_ASKS,
+)
 AnyAsk: Any = reduce(or_, ASKS)
 
 # the words of msgspec for types of JSON
@@ -236,6 +239,34 @@ TYPE_NAMES = {
 def name_ask(ask: type[Ask]) -> str:
     """Return the name of an ask, such as "run"."""
     return str(ask.__struct_config__.tag)
+
+
+def parse_ask(text: str | bytes) -> dict[str, Any]:
+    """Parse the text of an ask, which is not trusted.
+
+    Raises:
+        ArgumentError: If it is too long, or not a JSON object.
+
+    >>> parse_ask('{"ask": "hello", "id": 1}')
+    {'ask': 'hello', 'id': 1}
+    """
+    size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "replace"))
+    if size > MAX_ASK_BYTES:
+        raise ArgumentError(f"the message has {size:,} bytes; the limit is {MAX_ASK_BYTES:,}")
+    try:
+        # not msgspec: a lone surrogate in a text is a mistake of one ask, not of the connection
+        fields = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ArgumentError("the message is nested too deeply") from None
+    except ValueError:  # also bytes that are not UTF-8, and numbers of thousands of digits
+        raise ArgumentError("the message is not JSON") from None
+    if not isinstance(fields, dict):
+        raise ArgumentError("a message must be a JSON object with the fields ask and id")
+    return fields
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def read_id(fields: Any) -> Any:

@@ -14,22 +14,22 @@ import msgspec
 import torch
 
 from jumok.checkpoint import Loaded
+from jumok.data.tokenizers.passage_tokens import encode_passages
 from jumok.errors import ArgumentError
 from jumok.lens import KnockOut, Lens
 from jumok.retrieval import FolderIndex
 from jumok.tasks.ask import Answer, AskSettings, FusionReader, PromptReader, Reader, Reading, ask, create_reader
 from jumok.tasks.ask.answer_question import NEAR_HITS, measure_controls
 from jumok.tasks.ask.reading import get_token_log_probabilities
+from jumok.tasks.labelled_input import LabelledInput, label_input
+from jumok.tasks.model_inputs import ModelInput
 
 from . import asks, messages
-from .answered_prompt import AnsweredPrompt, build_answered_prompt, locate_passages
 from .asks import MAX_QUESTION, check_index
-from .forward_pass import watch_taps
-from .opened_model import OpenedModel
+from .opened_model import OpenedModel, watch_taps
 from .work_queue import Job, Send
 
 MAX_ANSWERS = 4  # of all clients together
-READER = "reader"  # under which an opened model keeps its reader
 PAGE_PASSAGES = 3  # the page compares passages, so it reads several by default
 Progress = Callable[[int, int], None]
 # what ``ask`` reports, as a word that the page translates
@@ -37,22 +37,30 @@ STAGES = {"searching": "searching", "reading": "answering", "cutting each passag
 
 
 @dataclass(frozen=True)
-class StoredAnswer:
-    """An answer that a client received."""
+class AnsweredPrompt:
+    """A prompt and the answer behind it, as the input of a run: the page shows its attention like that of a text."""
 
     number: int
-    answer: Answer
+    question: str
+    labelled: LabelledInput  # the tokens of prompt and answer
+    start: int  # the position of the answer's first token
+    passages: tuple[range, ...]  # the positions of each passage
+    locations: tuple[str, ...]  # where each passage begins in its file
+
+    def describe(self) -> messages.Answered:
+        """Return what the page needs besides the labels of the positions."""
+        passages = [
+            messages.PromptPassage(location, (positions.start, positions.stop))
+            for location, positions in zip(self.locations, self.passages, strict=True)
+        ]
+        return messages.Answered(self.number, passages)
 
 
 class FolderQuestions:
     """Answers questions from the index of a folder, and again without some of the passages.
 
-    Its methods are called by the thread that runs models, except ``describe`` and ``forget``.
-
-    Args:
-        folder: The folder, as the user wrote it; the page shows it.
-        question: The question to answer first; "" waits for one.
-        settings: How questions are answered; the attention and the controls are measured after the answer is shown.
+    Its methods are called by the thread that runs models, except ``describe`` and ``forget``. The attention and the
+    controls are measured after the answer is shown. The first question "" waits for one.
     """
 
     def __init__(
@@ -64,7 +72,7 @@ class FolderQuestions:
         self.settings = dataclasses.replace(settings or AskSettings(passages=PAGE_PASSAGES), why=False)
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._answers: OrderedDict[Send, StoredAnswer] = OrderedDict()
+        self._answers: OrderedDict[Send, tuple[int, Answer]] = OrderedDict()
 
     def describe(self) -> messages.Questions:
         """Return what the page receives first."""
@@ -84,13 +92,20 @@ class FolderQuestions:
             if isinstance(job.ask, asks.CutAsk):
                 return self._cut_passages(reader, job, job.ask)
             assert isinstance(job.ask, asks.EvidenceAsk)
-            return self._measure_evidence(reader, job, self._find(job.send, job.ask.answer))
+            return self._measure_evidence(reader, job, job.ask)
 
     def build_prompt(self, opened: OpenedModel, send: Send, number: int) -> AnsweredPrompt:
         """Return the prompt of an answer with the answer, as the input of a run."""
-        stored = self._find(send, number)
-        locations = [passage.hit.passage.location for passage in stored.answer.passages]
-        return build_answered_prompt(stored.number, _get_reader(opened), _require_reading(stored), locations)
+        answer = self._find(send, number)
+        reader, reading = _get_reader(opened), _require_reading(answer)
+        if not isinstance(reader, PromptReader):
+            raise ArgumentError("only the attention of a reader that reads the passages in one prompt can be shown")
+        prompt = reader.build_prompt(reading.question, reading.passages, len(reading.token_ids))
+        tokens = [*prompt.token_ids, *reading.token_ids]
+        model_input = ModelInput(torch.tensor([tokens], device=reader.model.device), tokens)
+        locations = tuple(passage.hit.passage.location for passage in answer.passages)
+        labelled = label_input(reader.loaded, model_input)
+        return AnsweredPrompt(number, reading.question, labelled, len(prompt.token_ids), prompt.passages, locations)
 
     def _answer_question(self, reader: Reader, job: Job, question: str) -> messages.Answer:
         answer = ask(
@@ -100,25 +115,24 @@ class FolderQuestions:
             self.settings,
             report=lambda stage: job.report(0, 0, STAGES.get(stage, "computing")),
         )
-        stored = StoredAnswer(next(self._numbers), answer)
+        number = next(self._numbers)
         job.check()  # not after the answer is kept: the client must learn of it
         with self._lock:
-            self._answers[job.send] = stored
+            self._answers[job.send] = number, answer
             self._answers.move_to_end(job.send)
             while len(self._answers) > MAX_ANSWERS:
                 self._answers.popitem(last=False)
-        return self._describe_answer(stored, reader)
+        return self._describe_answer(number, answer, reader)
 
-    def _describe_answer(self, stored: StoredAnswer, reader: Reader) -> messages.Answer:
-        answer = stored.answer
-        ranges = None if answer.reading is None else locate_passages(reader, answer.reading)
+    def _describe_answer(self, number: int, answer: Answer, reader: Reader) -> messages.Answer:
+        ranges = None if answer.reading is None else _locate_passages(reader, answer.reading)
         passages = [passage.to_json() | {"range": None} for passage in answer.passages]
         for passage, positions in zip(passages, ranges or (), strict=ranges is not None):
             passage["range"] = [positions.start, positions.stop]
         citation = None if answer.citation is None else answer.passages.index(answer.citation)
         has_text = answer.reading is not None and bool(answer.reading.token_ids)
         fields = answer.to_json() | {
-            "number": stored.number,
+            "number": number,
             "citation": citation,
             "passages": passages,
             "threshold": self.settings.rule.word_change,
@@ -127,9 +141,9 @@ class FolderQuestions:
         }
         return msgspec.convert(fields, messages.Answer)
 
-    def _measure_evidence(self, reader: Reader, job: Job, stored: StoredAnswer) -> messages.Evidence:
+    def _measure_evidence(self, reader: Reader, job: Job, request: asks.EvidenceAsk) -> messages.Evidence:
         """Measure the attention on each passage, and the effect of control passages."""
-        reading = _require_reading(stored)
+        reading = _require_reading(self._find(job.send, request.answer))
         job.report(0, 0, "attending")
         attention = reader.measure_attention(reading)
         job.report(0, 0, "controls")
@@ -138,18 +152,18 @@ class FolderQuestions:
         excluded = {hit.number for hit in search_result.hits}
         controls = measure_controls(self.index, reader, reading, excluded, self.settings.controls)
         passages = msgspec.convert([passage.to_json() for passage in controls], list[messages.CutPassage])
-        return messages.Evidence(stored.number, attention, passages)
+        return messages.Evidence(request.answer, attention, passages)
 
     def _cut_passages(self, reader: Reader, job: Job, request: asks.CutAsk) -> messages.CutAnswer:
         """Let the reader write again without some passages, and measure how the first answer changes without them."""
-        stored = self._find(job.send, request.answer)
-        reading = _require_reading(stored)
+        answer = self._find(job.send, request.answer)
+        reading = _require_reading(answer)
         cut = sorted({check_index("cut", index, len(reading.passages)) for index in request.cut})
         if not cut or len(cut) < len(request.cut):
             raise ArgumentError("cut must name at least one passage, and each once")
         job.report(0, 0, "cutting")
         if len(cut) == 1:
-            change = stored.answer.passages[cut[0]].change
+            change = answer.passages[cut[0]].change
         else:
             clean = sum(reading.log_probabilities)
             change = (
@@ -162,31 +176,42 @@ class FolderQuestions:
             text, reached_limit = rewritten.text, rewritten.reached_limit
         except ArgumentError as error:  # such as a model with a window, which counts the keys in between
             note = str(error)
-        return messages.CutAnswer(stored.number, cut, change, text, reached_limit, note)
+        return messages.CutAnswer(request.answer, cut, change, text, reached_limit, note)
 
-    def _find(self, send: Send, number: int) -> StoredAnswer:
+    def _find(self, send: Send, number: int) -> Answer:
         """Return the answer that an ask names; a client can name its newest one only."""
         with self._lock:
-            stored = self._answers.get(send)
-        if stored is None or stored.number != number:
+            newest, answer = self._answers.get(send, (0, None))
+        if answer is None or newest != number:
             raise ArgumentError(f"there is no answer {number} any more; ask the question again")
-        return stored
+        return answer
 
 
-def _require_reading(stored: StoredAnswer) -> Reading:
+def _require_reading(answer: Answer) -> Reading:
     """Return the text of an answer with its tokens."""
-    if stored.answer.reading is None or not stored.answer.reading.token_ids:
+    if answer.reading is None or not answer.reading.token_ids:
         raise ArgumentError("the model wrote no answer to this question, so there is nothing to measure")
-    return stored.answer.reading
+    return answer.reading
+
+
+def _locate_passages(reader: Reader, reading: Reading) -> tuple[range, ...] | None:
+    """Return the positions of each passage in what the model reads; None if the reader is of an unknown kind."""
+    if isinstance(reader, PromptReader):
+        return reader.build_prompt(reading.question, reading.passages).passages
+    if isinstance(reader, FusionReader):
+        separator = reader.model.config.separator
+        token_lists = encode_passages(reader.tokenizer, separator, reading.question, reading.passages)
+        ends = [*itertools.accumulate(map(len, token_lists))]
+        return tuple(itertools.starmap(range, itertools.pairwise([0, *ends])))
+    return None
 
 
 def _get_reader(opened: OpenedModel) -> Reader:
     """Return the reader of a model; it is created once."""
-    if READER not in opened.kept_results:
-        if not isinstance(opened.loaded, Loaded):
-            raise ArgumentError(f"{opened.name} cannot answer questions; choose a language model such as smollm2")
-        opened.kept_results[READER] = create_reader(opened.loaded)
-    reader: Reader = opened.kept_results[READER]
+    if not isinstance(opened.loaded, Loaded):
+        raise ArgumentError(f"{opened.name} cannot answer questions; choose a language model such as smollm2")
+    loaded = opened.loaded
+    reader: Reader = opened.remember("reader", None, lambda: create_reader(loaded))
     return reader
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,51 +18,37 @@ from jumok.tasks.labelled_input import LabelledInput
 from jumok.tasks.speech.listening import transcribe_with_edits
 
 from . import messages
-from .answered_prompt import AnsweredPrompt
 from .answers import predictions
 from .answers.input_media import Picture, Sound, draw_picture, get_sound
-from .answers.site_maps import SiteMap, describe_sites
-from .forward_pass import Pass, Progress, get_clean_pass, run_pass, watch_taps
-from .opened_model import OpenedModel
-from .page_edits import locate_edits_in_windows
+from .answers.site_maps import SiteMap, describe_sites, locate_edits_in_windows
+from .opened_model import OpenedModel, Pass, Progress, get_clean_pass, run_pass, watch_taps
 
-FIRST_SELECTION = "first selection"  # under which an opened model keeps it
+if TYPE_CHECKING:
+    from .folder_questions import AnsweredPrompt
+
+MAX_EDIT_TEXT = 1_000  # characters of a mask expression, or of the name of a layer
 MAX_SELECTED_KEYS = 4096  # the rows of longer inputs would delay the first picture
 
 
 @dataclass
 class Inspection:
-    """What the page shows: a model, an input, edits, and the passes with and without them.
-
-    Attributes:
-        text: The text, or the question that a prompt contains; None if the input is not text.
-        start_text: The input of the start: a text, or the path of an image; None if there is none.
-        generated: The first generated position; equal to the number of positions if none is generated.
-        applied_edits: The same edits as the lens applies them: inside windows, where a model has some.
-        clean: The pass without edits.
-        edited: The pass with edits; None without edits.
-        picture: The image that the model read, or None.
-        sound: The audio that the model read, or None.
-        edited_answer: The transcript that the model writes under the edits; None without edits or audio.
-        answered: The prompt and answer that is the input; None if the input is not an answered question.
-        notes: Sentences that the user must read.
-    """
+    """What the page shows: a model, an input, edits, and the passes with and without them."""
 
     number: int
     opened: OpenedModel
-    text: str | None
-    start_text: str | None
+    text: str | None  # or the question that a prompt contains; None if the input is not text
+    start_text: str | None  # the input of the start: a text, or the path of an image or a recording
     labelled: LabelledInput
-    generated: int
+    generated: int  # the first generated position; equal to the number of positions if none is generated
     edits: tuple[Edit, ...]
-    applied_edits: tuple[Edit, ...]
+    applied_edits: tuple[Edit, ...]  # as the lens applies them: inside windows, where a model has some
     clean: Pass
     edited: Pass | None
     picture: Picture | None
     sound: Sound | None = None
-    edited_answer: str | None = None
-    answered: AnsweredPrompt | None = None
-    notes: list[str] = field(default_factory=list)
+    edited_answer: str | None = None  # the transcript that the model writes under the edits
+    answered: AnsweredPrompt | None = None  # the prompt and answer that is the input
+    notes: list[str] = field(default_factory=list)  # sentences that the user must read
     seconds: float = 0.0
 
     @property
@@ -77,15 +64,9 @@ class Inspection:
             raise ArgumentError("this run has no edits; there is only the clean pass")
         return self.edited
 
-    def get_maps(self, show: str, site: int) -> list[SiteMap]:
-        """Return the maps of an attention: those of one pass, or for a difference of both."""
-        shown = ("clean", "edited") if show == "difference" else (show,)
-        return [self.get_pass(name).maps[site] for name in shown]
-
-    def list_serials(self, show: str) -> tuple[int, ...]:
-        """Return the serial numbers of the passes that a map is computed from."""
-        shown = ("clean", "edited") if show == "difference" else (show,)
-        return tuple(self.get_pass(name).serial for name in shown)
+    def list_passes(self, show: str) -> list[Pass]:
+        """Return the pass that a map shows, or for a difference both."""
+        return [self.get_pass(name) for name in (("clean", "edited") if show == "difference" else (show,))]
 
     def count_positions(self, sequence: str) -> int:
         """Return the number of positions of the source or the target, by the attentions that read it."""
@@ -136,19 +117,11 @@ class Inspection:
             edits=[messages.Edit(edit.to_json()) for edit in self.edits],
             clean=clean_rows,
             edited=edited_rows,
-            first_selection=self._get_first_selection(),
+            # kept: reading a row of every head takes longer than an edit of a small model
+            first_selection=self.opened.remember("selection", self.clean, lambda: _choose_selection(self)),
             change=None if edited is None else predictions.measure_change(clean.last, edited.last),
             seconds=self.seconds,
         )
-
-    def _get_first_selection(self) -> messages.Selection | None:
-        """Return the head to show first; reading a row of every head takes longer than an edit of a small model."""
-        stored = self.opened.kept_results.get(FIRST_SELECTION)
-        if stored is None or stored[0] != self.clean.serial:
-            stored = self.clean.serial, _choose_selection(self)
-            self.opened.kept_results[FIRST_SELECTION] = stored
-        selection: messages.Selection | None = stored[1]
-        return selection
 
     def _describe_model(self) -> messages.ShownModel:
         opened, capture = self.opened, self.clean.capture
@@ -168,13 +141,28 @@ class Inspection:
         )
 
 
+def read_page_edits(edits: Sequence[dict[str, Any]], start_edits: Sequence[Edit] = ()) -> tuple[Edit, ...]:
+    """Return edits from their JSON objects, which are not trusted. The edits of the start may hold what JSON cannot
+    express, a capture or a table, so an object that equals the JSON of such an edit stands for it."""
+    converted = []
+    for number, edit in enumerate(edits, 1):
+        for name in ("mask", "layer"):
+            if isinstance(edit.get(name), str) and len(edit[name]) > MAX_EDIT_TEXT:
+                raise ArgumentError(f"edit {number}: {name} has more than {MAX_EDIT_TEXT:,} characters")
+        start_edit = next((candidate for candidate in start_edits if candidate.to_json() == edit), None)
+        try:
+            converted.append(Edit.from_json(edit) if start_edit is None else start_edit)
+        except ArgumentError as error:
+            raise ArgumentError(f"edit {number}: {error}") from None
+    return tuple(converted)
+
+
 def _choose_selection(inspection: Inspection) -> messages.Selection | None:
     """Return the head whose last row has the largest weight on a key other than the first one and the query itself.
 
     Most heads put most of their weight on the first token (an attention sink) or on the token itself, so the last head
     of a model is rarely a good first picture. Of a model that answers, a cross-attention is shown; of one that reads
     audio, the head that follows it in time with the largest weight for the first word. None: the input is too long.
-
     """
     if inspection.sound is not None and inspection.sound.words:
         return _choose_timing_head(inspection, inspection.sound)
@@ -236,7 +224,7 @@ def inspect_model(
     started_at = time.perf_counter()
     progress(0, 0, "reading")
     notes = list(opened.notes)
-    with opened.explain_failures(), opened.lens:
+    with opened.explain_errors(), opened.lens:
         labelled = opened.prepare(text, start_text, begin) if answered is None else answered.labelled
         if labelled.warning:
             notes.append(labelled.warning)

@@ -1,12 +1,17 @@
-"""The messages that a session sends to the page, as JSON heads; binary buffers follow (``wire.py``), with little-endian
-numbers. ``tools/page_protocol.py`` writes page/src/protocol.ts from this module and ``asks``, with their comments."""
+"""The messages that a session sends to the page: a JSON head and binary buffers, with little-endian numbers.
+
+``tools/page_protocol.py`` writes page/src/protocol.ts from this module and ``asks``, with their comments.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NewType
 
+import msgspec
 from msgspec import Meta, Struct
 
+HEAD_LENGTH_BYTES = 4  # of the length that begins a frame
 MAX_ID = 2**53  # the integers that JavaScript can represent
 
 Edit = NewType("Edit", dict[str, Any])  # as ``Edit.to_json`` of jumok.lens writes it
@@ -16,11 +21,13 @@ Sequence = Literal["source", "target"]
 Language = Literal["en", "ko"]
 Reads = Literal["text", "image", "audio", "numbers"]
 Over = Literal["heads", "edges"]
+Predicts = Literal["next token", "masked token", "class", "number", "vector"]
 StepName = Literal["query", "key", "product", "scale", "bias", "mask", "softmax", "value", "sum"]
 Reason = Literal["busy", "cancelled", "outdated", "invalid", "internal"]  # why an ask failed
 
 Index = Annotated[int, Meta(ge=0, le=MAX_ID)]
 Number = Annotated[int, Meta(ge=1, le=MAX_ID)]  # of a run or an answer
+AskId = Index | Annotated[str, Meta(max_length=64)]
 
 
 class Selection(Struct):
@@ -130,7 +137,7 @@ class ShownModel(Struct):
     heads: int  # in all sites together
     is_editable: bool
     reason: str  # why it is not editable
-    predicts: Literal["next token", "masked token", "class", "number", "vector"]
+    predicts: Predicts
     has_tokenizer: bool  # whether another text can be typed
 
 
@@ -368,7 +375,7 @@ class EffectRow(Struct):
     """The effect of a head or an edge."""
 
     site: int
-    head: int | None
+    head: int
     query: int | None  # of an edge
     key: int | None
     weight: float | None  # of an edge
@@ -406,17 +413,176 @@ class Nothing(Struct):
     """The answer to an ask that only tells the session something."""
 
 
-class Progress(Struct):
-    """How far an ask is."""
+class Failure(Struct):
+    """The head of the message that an ask failed."""
 
+    failed: AskId | None  # null: the ask had no valid id
+    message: str  # a sentence for the user
+    reason: Reason
+
+
+class Progress(Struct):
+    """The head of the message how far an ask is."""
+
+    progress: AskId
     done: int
     total: int  # 0: not known
     stage: str  # such as "loading" or "running"; the page translates it
 
 
-class State(Struct):
+class State(Struct, omit_defaults=True):
     """Pushed by the session, for example when `widget.edits` is set in Python."""
 
     edits: list[Edit] | None = None
     text: str | None = None
     selection: Selection | None = None
+
+
+class Piece(Struct, frozen=True):
+    """A part of the blob of a saved file. It begins at a multiple of 4 bytes, so that the page need not copy it."""
+
+    at: int  # the first byte
+    bytes: int
+
+
+class SavedThumbnails(Piece, frozen=True):
+    """Thumbnails: u8 [heads, rows, columns], 255 * sqrt(weight)."""
+
+    heads: int
+    rows: int
+    columns: int
+    is_preview: bool
+
+
+class ExactWeights(Piece, frozen=True, tag_field="form", tag="float32"):
+    """Weights: float32 [queries, keys], exact."""
+
+
+class RoundedWeights(Piece, frozen=True, tag_field="form", tag="u8"):
+    """Rounded weights: u8 [queries, keys], 255 * sqrt(weight)."""
+
+
+class PooledWeights(Piece, frozen=True, tag_field="form", tag="u8 pooled"):
+    """The largest weight of each cell: u8 [ceil(queries / 2^level), ceil(keys / 2^level)], 255 * sqrt(weight)."""
+
+    level: int
+
+
+class ForbiddenCells(Struct):
+    """Cells that an edit removed."""
+
+    queries: list[int] | None  # null: all
+    keys: list[int] | None
+
+
+class SavedMask(Struct):
+    """Key j is allowed for query i if i - j <= behind, j - i <= ahead, and no forbidden rectangle contains (i, j)."""
+
+    behind: int | None = None  # null: no limit
+    ahead: int | None = None  # 0: causal
+    forbidden: list[ForbiddenCells] = []
+
+
+class ComputedWeights(Struct, tag_field="form", tag="qk"):
+    """weight(i, j) = exp(scale * dot(query[i], key[j]) - lse[i]) where the mask allows j, else 0; a row whose lse is
+    -Infinity may attend to nothing, and its weights are 0."""
+
+    query: Piece  # float32 [queries, width]
+    key: Piece  # float32 [keys, width]
+    lse: Piece  # float32 [queries]
+    width: int
+    scale: float
+    mask: SavedMask
+
+
+SavedMap = ExactWeights | RoundedWeights | PooledWeights | ComputedWeights
+
+
+class SavedSteps(Struct):
+    """The computations of all queries of one attention."""
+
+    sentences: dict[Language, dict[StepName, str]]
+    heads: list[Piece]  # by head: UTF-8 JSON, an array of Steps without sentences, by query
+
+
+class SavedAudio(Struct):
+    """The audio of a saved file, and where its words are heard by the heads that follow it in time."""
+
+    wav: Piece
+    spectrogram: Piece
+    listening: dict[Pass, Piece | None]  # float32 [words, positions]
+
+
+class SavedIndex(Struct):
+    """The JSON of a saved file, whose blob is the base64 of one gzip stream. Equal pieces are stored once: an edited
+    map that equals the clean one is the same piece."""
+
+    hello: Hello  # `can` lists what the file can answer, stored or computed from maps
+    run: Run
+    image: Piece | None  # the PNG of `run.image`
+    audio: SavedAudio | None
+    kinds: Kinds | None
+    effects: list[Effects]  # at most one for heads and one for edges
+    code: str  # for `hello.selection`
+    thumbnails: dict[Pass, list[SavedThumbnails] | None]  # by site; null: the run has no edits
+    maps: dict[Pass, list[list[SavedMap | None]] | None]  # by site and head; a map that is not stored is null
+    steps: dict[Pass, list[SavedSteps] | None]  # by site; null: not stored
+    format: int = 1
+
+
+Reply = tuple[Any, tuple[bytes, ...]]  # the body of an answer, one of these structures, and its buffers
+
+
+@dataclass(frozen=True)
+class Message:
+    """A JSON head and the bytes that follow it."""
+
+    head: dict[str, Any]
+    buffers: tuple[bytes, ...] = ()
+
+    def to_frame(self) -> bytes:
+        """Return the message as one WebSocket frame: the length of the head (4 bytes, little-endian), head, buffers.
+
+        >>> Message({"answer": 1}, (b"ab",)).to_frame()
+        b'\\x0c\\x00\\x00\\x00{"answer":1}ab'
+        """
+        head = encode_json(self.head)
+        return b"".join([len(head).to_bytes(HEAD_LENGTH_BYTES, "little"), head, *self.buffers])
+
+
+def encode_json(content: Any) -> bytes:
+    """Return structures, dictionaries and lists as JSON, with null for numbers that are not finite.
+
+    >>> encode_json({"a": [1.5, float("nan")], "b": "half \\ud83d"})
+    b'{"a":[1.5,null],"b":"half ?"}'
+    """
+    try:
+        return msgspec.json.encode(content)
+    except UnicodeEncodeError:  # a label may hold a lone surrogate, which UTF-8 cannot encode
+        return msgspec.json.encode(_replace_surrogates(msgspec.to_builtins(content)))
+
+
+def _replace_surrogates(content: Any) -> Any:
+    if isinstance(content, str):
+        return content.encode("utf-8", "replace").decode()
+    if isinstance(content, dict):
+        return {name: _replace_surrogates(part) for name, part in content.items()}
+    if isinstance(content, list | tuple):
+        return [_replace_surrogates(part) for part in content]
+    return content
+
+
+def build_answer(ask_id: Any, body: Any, buffers: tuple[bytes, ...] = ()) -> Message:
+    """Return the answer to an ask; its body becomes plain JSON, which a notebook can send too."""
+    plain = msgspec.json.decode(encode_json(body))
+    return Message({"answer": ask_id, "body": plain, "buffers": [len(buffer) for buffer in buffers]}, buffers)
+
+
+def build_failure(ask_id: Any, message: str, reason: Reason) -> Message:
+    """Return the message that an ask failed, with a sentence for the user."""
+    return Message(msgspec.to_builtins(Failure(ask_id, message, reason)))
+
+
+def build_progress(ask_id: Any, done: int, total: int, stage: str) -> Message:
+    """Return the message that an ask makes progress."""
+    return Message(msgspec.to_builtins(Progress(ask_id, done, total, stage)))

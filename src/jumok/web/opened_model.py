@@ -1,15 +1,17 @@
-"""A model that is open on the page: loaded once, with its lens and its inputs."""
+"""A model that is open on the page: loaded once, with its lens, its inputs and its forward passes."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from jumok.checkpoint import Loaded
@@ -17,39 +19,56 @@ from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.errors import ArgumentError, JumokError, describe_type
 from jumok.layers.patches import PatchLayout
-from jumok.lens import Lens
+from jumok.lens import Capture, Edit, Lens
+from jumok.lens.effects.metrics import extract_answer
+from jumok.lens.restart import read_versions
+from jumok.lens.run_progress import RunProgress
 from jumok.models import Model
-from jumok.tasks.labelled_input import LabelledInput, label_input, prepare_input
-from jumok.tasks.model_inputs import encode_text
-from jumok.tasks.transformers_image import locate_patches
-from jumok.tasks.transformers_input import prepare_transformers_input, prepare_transformers_text
+from jumok.tap import Listener, listen
+from jumok.tasks.labelled_input import LabelledInput, prepare_input
+from jumok.tasks.transformers_input import locate_patches
 
+from .answers import predictions
+from .answers.predictions import Predictions
+from .answers.site_maps import SiteMap, build_site_maps
+from .messages import Effects, Kinds, Predicts
 from .model_list import ListedModel
 
 MAX_PREPARED = 4  # prepared inputs of a model that are kept; a model that answers generates its answer for each
+KEPT = ("value", "output")  # what the steps of a head need besides queries and keys
+MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
 
 AnyLoaded = Loaded | LoadedTransformers
+Progress = Callable[[int, int, str], None]  # finished steps, all steps (0: not known), stage
+
+_serial_numbers = itertools.count()
+
+
+@dataclass
+class Pass:
+    """One forward pass, with the maps of its attentions in execution order, and what was measured on it."""
+
+    serial: int
+    capture: Capture
+    maps: list[SiteMap]
+    predictions: Predictions
+    kind: Predicts
+    kinds: Kinds | None = None
+    effects: dict[str, Effects] = field(default_factory=dict)  # of "heads" or "edges"
 
 
 @dataclass
 class OpenedModel:
-    """A model with its lens, and what was computed with it last.
-
-    Attributes:
-        source: What was opened: a name, a path, or a model.
-        lens: Its lens; open only while an ask runs the model.
-        notes: Sentences about the model that the user must read.
-        inputs: The inputs that were prepared last, by text; None is the input of the start.
-        kept_results: Results that later asks reuse: the last clean pass, the profile of the heads.
-    """
+    """A model with its lens, and what was computed with it last."""
 
     name: str
-    source: Any
+    source: Any  # what was opened: a name, a path, or a model
     loaded: AnyLoaded
-    lens: Lens
-    notes: list[str]
-    inputs: OrderedDict[str | None, LabelledInput] = field(default_factory=OrderedDict)
-    kept_results: dict[str, Any] = field(default_factory=dict)
+    lens: Lens  # open only while an ask runs the model
+    notes: list[str]  # sentences about the model that the user must read
+    inputs: OrderedDict[str | None, LabelledInput] = field(default_factory=OrderedDict)  # None: that of the start
+    clean: tuple[LabelledInput, Any, Pass] | None = None  # the last input, the model's version, and the clean pass
+    results: dict[str, tuple[object, Any]] = field(default_factory=dict)
 
     @property
     def model(self) -> nn.Module:
@@ -68,9 +87,6 @@ class OpenedModel:
             text: The text that the page sent, which is never opened as a file; None is the input of the start.
             start_text: The input of the start: a text, or the path of an image or a recording; None if there is none.
             begin: Of a recording, the second at which the part that the model reads begins.
-
-        Raises:
-            ArgumentError: If the model cannot read it.
         """
         if text not in self.inputs:
             self.inputs[text] = self._prepare(text, start_text, begin)
@@ -86,21 +102,21 @@ class OpenedModel:
                 raise ArgumentError("the text is empty; give the model an input")
             if self.reads == "text" and self.loaded.tokenizer is None:
                 raise ArgumentError("this model has no tokenizer, so it cannot read a text; pass tokenizer=...")
-            if isinstance(self.loaded, LoadedTransformers):
-                return prepare_transformers_text(self.loaded, literal)
-            if self.reads == "numbers":
-                return prepare_input(self.loaded, literal)  # numbers in a text; a path is never read
-            return label_input(self.loaded, encode_text(self.loaded, literal))
+            return prepare_input(self.loaded, literal, literal=True)  # a path is never read
         if text is not None or start_text is None:
             kind = {"image": "an image", "regions": "regions of an image"}.get(self.reads, self.reads)
             example = "talk.wav" if self.reads == "audio" else "picture.png"
             raise ArgumentError(f"this model reads {kind}; start the page with one: jumok look MODEL {example} --open")
-        if isinstance(self.loaded, LoadedTransformers):
-            return prepare_transformers_input(self.loaded, start_text)
         return prepare_input(self.loaded, start_text, begin=begin)
 
+    def remember(self, name: str, version: object, compute: Callable[[], Any]) -> Any:
+        """Return a result that later asks reuse; it is computed again if its version is another object."""
+        if name not in self.results or self.results[name][0] is not version:
+            self.results[name] = version, compute()
+        return self.results[name][1]
+
     @contextlib.contextmanager
-    def explain_failures(self) -> Iterator[None]:
+    def explain_errors(self) -> Iterator[None]:
         """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
         try:
             yield
@@ -123,14 +139,7 @@ class OpenedModel:
 
 
 def open_listed_model(listed: ListedModel, tokenizer: object = None) -> OpenedModel:
-    """Open a model of the list.
-
-    Args:
-        tokenizer: The tokenizer that the user gave with a model; None takes the model's own.
-
-    Raises:
-        JumokError: If the model cannot be opened.
-    """
+    """Open a model of the list, with the tokenizer that the user gave; None takes the model's own."""
     notes: list[str] = []
     loaded = _load(listed.source, tokenizer, notes)
     return OpenedModel(listed.name, listed.source, loaded, Lens(loaded), notes)
@@ -143,8 +152,121 @@ def _load(source: Any, tokenizer: object, notes: list[str]) -> AnyLoaded:
     if isinstance(source, Loaded | LoadedTransformers):
         return source if opened_tokenizer is None else replace(source, tokenizer=opened_tokenizer)
     if isinstance(source, Model):
-        return Loaded(source, opened_tokenizer, source.config, source.family)
+        return Loaded(source, opened_tokenizer)
     if isinstance(source, nn.Module):
         folder = getattr(source, "name_or_path", "")
         return LoadedTransformers(source, opened_tokenizer, Path(folder if isinstance(folder, str) else ""))
     raise ArgumentError(f"the page needs a model, or the name of one, not {describe_type(source)}")
+
+
+def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progress) -> Pass:
+    """Return the pass without edits; that of the last input is kept, unless the model was trained meanwhile."""
+    versions = read_versions(opened.model)
+    if opened.clean is not None:
+        stored, stored_versions, clean = opened.clean
+        is_same = len(stored.inputs) == len(labelled.inputs) and all(map(torch.equal, stored.inputs, labelled.inputs))
+        if is_same and versions == stored_versions:
+            return clean
+    clean = run_pass(opened, labelled, (), progress, None)
+    opened.clean = labelled, versions, clean
+    return clean
+
+
+def run_pass(
+    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], progress: Progress, clean: Pass | None
+) -> Pass:
+    """Run the model once, and describe its predictions. Blocks before the first edit are those of the clean pass."""
+    lens = opened.lens
+    length = max(tensor.shape[1] for tensor in labelled.inputs) if labelled.tokens else len(labelled.source)
+    settings: dict[str, Any] = {**lens.facts.build_no_cache_arguments(), **labelled.named}
+    decoder_length = len(labelled.target) or length
+    predicted = predictions.count_predicted_positions(decoder_length, lens.facts.vocabulary)
+    if predicted < decoder_length:
+        settings |= lens.facts.build_last_logits_arguments(predicted)
+    keeps_more = length <= MAX_KEPT_POSITIONS and _can_keep(opened, settings, progress)
+    reuse = None if clean is None or clean.capture.reusable is None else clean.capture
+    capture = lens.run(
+        *labelled.positional,
+        edits=edits,
+        keep=KEPT if keeps_more else (),
+        logits=True,
+        reusable=keeps_more and clean is None,
+        reuse=reuse,
+        progress=lambda done, total: progress(done, total, "running"),
+        **settings,
+    )
+    kind, described = _describe_predictions(opened, labelled, capture)
+    capture.output = None  # logits are large
+    maps = build_site_maps(capture, lambda site: opened.locate_patches(site, labelled))
+    return Pass(next(_serial_numbers), capture, maps, described, kind)
+
+
+def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: Progress) -> bool:
+    """Return whether the lens can record more than maps; of some models of transformers it has only those."""
+    if isinstance(opened.model, Model):
+        return True
+    with contextlib.suppress(ArgumentError):  # a model that is refused is refused again by lens.run
+        opened.lens.prepare_route(RunProgress(lambda done, total: progress(0, 0, "reading")), **settings)
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def watch_taps(check: Callable[[], None]) -> Iterator[None]:
+    """Call a function at every attention that a model computes; an exception that it raises stops the model."""
+    with listen(_TapWatcher(check)):
+        yield
+
+
+class _TapWatcher(Listener):
+    only_reads = True
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self.check = check
+
+    def accepts(self, site: str) -> bool:
+        return site.endswith(".positions")
+
+    def __call__(self, site: str, tapped: Any) -> Any:
+        self.check()
+        return tapped
+
+
+def _describe_predictions(
+    opened: OpenedModel, labelled: LabelledInput, capture: Capture
+) -> tuple[Predicts, Predictions]:
+    """Return what kind of prediction a model makes, and its predictions."""
+    model, loaded = opened.model, opened.loaded
+    try:
+        answer = extract_answer(capture.output)
+    except ArgumentError:  # such as the spans of a model that answers questions
+        return "vector", Predictions([], None)
+    task = model.task if isinstance(model, Model) else ""
+    kind = predictions.choose_kind(answer, task, type(model).__name__)
+    if kind in ("next token", "masked token"):
+        tokens = labelled.inputs[1][0].tolist() if labelled.target else labelled.tokens
+        is_masked = kind == "masked token"
+        if len(tokens) < answer.tensor.shape[1]:  # a model that reads more positions than the text has tokens
+            return "vector", Predictions([], None)
+        return kind, predictions.describe_token_predictions(
+            answer.tensor[0], tokens, loaded.tokenizer, is_masked=is_masked
+        )
+    if kind == "class":
+        has_positions = answer.tensor.dim() == 3
+        return kind, predictions.describe_class_predictions(
+            answer.tensor[0] if has_positions else answer.tensor[:1],
+            lambda number: _name_class(opened, number),
+            is_independent=isinstance(model, Model) and model.independent_classes,
+            has_positions=has_positions,
+        )
+    if kind == "number":
+        return kind, predictions.describe_number_predictions(answer.tensor[0])
+    return kind, Predictions([], None)
+
+
+def _name_class(opened: OpenedModel, number: int) -> str:
+    if isinstance(opened.loaded, Loaded):
+        labels = opened.loaded.labels
+        return labels[number] if labels is not None and number < len(labels) else f"class {number}"
+    names = getattr(opened.model.config, "id2label", None)
+    return str(names.get(number, f"class {number}")) if isinstance(names, dict) else f"class {number}"

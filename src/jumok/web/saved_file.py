@@ -1,13 +1,14 @@
 """Write what the page shows as one HTML file, which opens from disk without a network.
 
 The file contains the bundle of the page, its style sheet, an index in JSON and one compressed blob. Its content
-security policy allows nothing else. page/src/wire/file_format.ts describes index and blob.
+security policy allows nothing else. ``messages.SavedIndex`` describes index and blob.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
+import html
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,17 +31,13 @@ from .answers.head_steps import describe_steps
 from .answers.input_media import read_listening
 from .answers.python_code import write_code
 from .asks import MAX_TEXT
-from .forward_pass import Pass, Progress
-from .inspection import Inspection, inspect_model
-from .messages import Selection
+from .inspection import Inspection, inspect_model, read_page_edits
+from .messages import Selection, encode_json
 from .model_list import list_models, simplify_reads
-from .opened_model import open_listed_model
-from .page_edits import read_page_edits
+from .opened_model import Pass, Progress, open_listed_model
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
 from .session import Start
-from .wire import encode_json
 
-FORMAT = 1
 MAX_CLASSIFIED_POSITIONS = 1024  # with more, classifying the heads of a model of 100 million parameters takes minutes
 MAX_STEP_POSITIONS = 64
 MAX_STEP_BYTES = 4_000_000  # of all computations as JSON, before compression
@@ -125,18 +122,13 @@ def build_html(
     max_bytes: int = MAX_LONG_BYTES,
     progress: Progress | None = None,
 ) -> bytes:
-    """Return the HTML file of a run, with the kinds and effects that were measured.
-
-    Args:
-        max_bytes: The largest number of bytes, before compression, for the maps of an input whose maps do not all fit.
-        progress: An exception that it raises stops the work.
-    """
+    """Return the HTML file of a run, with the kinds and effects that were measured."""
     report = progress or (lambda done, total, stage: None)
     kinds, effects = inspection.clean.kinds, list(inspection.clean.effects.values())
     blob = Blob()
     store = MapStore(inspection, blob, max_bytes)
     first = (0, 0) if selection is None else (selection.site, selection.head)
-    passes: dict[str, Pass | None] = {"clean": inspection.clean, "edited": inspection.edited}
+    passes: dict[messages.Pass, Pass | None] = {"clean": inspection.clean, "edited": inspection.edited}
 
     report(0, store.total, "computing")
     thumbnails = {
@@ -154,19 +146,18 @@ def build_html(
     picture = inspection.picture
     run = inspection.describe()
     run.notes = [*run.notes, *_explain_limits(store)]
-    index = {
-        "format": FORMAT,
-        "hello": _describe_file(inspection, can, selection, language),
-        "run": run,
-        "image": None if picture is None else blob.add(picture.png),
-        "audio": _store_sound(inspection, blob),
-        "kinds": kinds,
-        "effects": effects,
-        "code": write_code(inspection, selection),
-        "thumbnails": thumbnails,
-        "maps": maps,
-        "steps": steps,
-    }
+    index = messages.SavedIndex(
+        hello=_describe_file(inspection, can, selection, language),
+        run=run,
+        image=None if picture is None else blob.add(picture.png),
+        audio=_store_sound(inspection, blob),
+        kinds=kinds,
+        effects=effects,
+        code=write_code(inspection, selection),
+        thumbnails=thumbnails,
+        maps=maps,
+        steps=steps,
+    )
     return _assemble(index, blob, inspection.opened.name)
 
 
@@ -193,16 +184,18 @@ def _classify(inspection: Inspection, report: Progress) -> None:
             inspection.clean.kinds = describe_kinds(inspection, report)
 
 
-def _store_steps(passes: dict[str, Pass | None], blob: Blob) -> dict[str, list[dict[str, Any]] | None]:
+def _store_steps(
+    passes: dict[messages.Pass, Pass | None], blob: Blob
+) -> dict[messages.Pass, list[messages.SavedSteps] | None]:
     """Store the computations of all queries of a short input; None where they are too many, or have another form."""
-    steps: dict[str, list[dict[str, Any]] | None] = dict.fromkeys(passes)
-    contents: dict[str, list[tuple[dict[str, Any], list[bytes]]]] = {}
+    nothing: dict[messages.Pass, list[messages.SavedSteps] | None] = dict.fromkeys(passes)
+    contents: dict[messages.Pass, list[tuple[Any, list[bytes]]]] = {}
     size = 0
     for name, shown in passes.items():
         if shown is None:
             continue
         if any(max(site_map.queries, site_map.keys) > MAX_STEP_POSITIONS for site_map in shown.maps):
-            return steps
+            return nothing
         contents[name] = []
         for site, site_map in enumerate(shown.maps):
             heads, sentences = [], {}
@@ -216,31 +209,32 @@ def _store_steps(passes: dict[str, Pass | None], blob: Blob) -> dict[str, list[d
                         language: describe_steps(shown, site, head, 0, language).sentences for language in LANGUAGES
                     }
                 except ArgumentError:  # the attention has another form
-                    return steps
+                    return nothing
                 for row in rows:
                     del row["sentences"]
                 heads.append(encode_json(rows))
                 size += len(heads[-1])
                 if size > MAX_STEP_BYTES:
-                    return steps
+                    return nothing
             contents[name].append((sentences, heads))
-    for name, sites in contents.items():
-        steps[name] = [
-            {"sentences": sentences, "heads": [blob.add(content) for content in heads]} for sentences, heads in sites
-        ]
-    return steps
+    stored = {
+        name: [messages.SavedSteps(sentences, [blob.add(content) for content in heads]) for sentences, heads in sites]
+        for name, sites in contents.items()
+    }
+    return {**nothing, **stored}
 
 
-def _store_sound(inspection: Inspection, blob: Blob) -> dict[str, Any] | None:
+def _store_sound(inspection: Inspection, blob: Blob) -> messages.SavedAudio | None:
     """Store the audio, its spectrogram, and where the heads that follow it in time hear each word."""
     sound = inspection.sound
     if sound is None:
         return None
+    passes: dict[messages.Pass, Pass | None] = {"clean": inspection.clean, "edited": inspection.edited}
     listening = {
         name: None if shown is None else blob.add_floats(read_listening(sound, shown, inspection.sites))
-        for name, shown in (("clean", inspection.clean), ("edited", inspection.edited))
+        for name, shown in passes.items()
     }
-    return {"wav": blob.add(sound.wav), "spectrogram": blob.add(sound.spectrogram), "listening": listening}
+    return messages.SavedAudio(blob.add(sound.wav), blob.add(sound.spectrogram), listening)
 
 
 def _describe_file(
@@ -279,7 +273,7 @@ def _explain_limits(store: MapStore) -> list[str]:
     return notes
 
 
-def _assemble(index: dict[str, Any], blob: Blob, title: str) -> bytes:
+def _assemble(index: messages.SavedIndex, blob: Blob, title: str) -> bytes:
     """Return the HTML file."""
     folder = files("jumok.web") / "static"
     script = _escape_script((folder / "jumok.js").read_text(encoding="utf-8"))
@@ -293,7 +287,7 @@ def _assemble(index: dict[str, Any], blob: Blob, title: str) -> bytes:
     compressed = gzip.compress(blob.join(), 6, mtime=0)
     page = PAGE.format(
         policy=policy,
-        title=f"Jumok: {_escape_html(title)}",
+        title=f"Jumok: {html.escape(title, quote=False)}",
         style=style,
         # inside a script element, "<" could begin its end or a comment
         index=encode_json(index).decode().replace("<", "\\u003c"),
@@ -306,10 +300,6 @@ def _assemble(index: dict[str, Any], blob: Blob, title: str) -> bytes:
 def _escape_script(script: str) -> str:
     """Return a script that does not end, or begin a comment, inside its element."""
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _escape_html(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _hash(content: str) -> str:

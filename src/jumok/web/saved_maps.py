@@ -7,16 +7,27 @@ from hashlib import sha256
 from typing import Any
 
 import numpy
-from numpy.typing import NDArray
 
 from jumok.attention.mask import Mask
-from jumok.attention.mask.composite_masks import And, Not
+from jumok.attention.mask.base import And, Not
 from jumok.attention.mask.position_masks import Causal, Edge, Window
 
+from . import messages
 from .answers.site_maps import SiteMap, WindowMap
-from .answers.tiles import compute_thumbnails, encode_weights, pool_maps, read_values
-from .forward_pass import Pass
+from .answers.tiles import Check, compute_thumbnails, encode_weights, pool_maps, read_values
 from .inspection import Inspection
+from .messages import (
+    ComputedWeights,
+    ExactWeights,
+    ForbiddenCells,
+    Piece,
+    PooledWeights,
+    RoundedWeights,
+    SavedMap,
+    SavedMask,
+    SavedThumbnails,
+)
+from .opened_model import Pass
 
 MAX_EXACT_BYTES = 8_000_000  # of all maps as float32
 MAX_ROUNDED_BYTES = 72_000_000  # of all maps as bytes: SmolLM2 (270 heads) at 512 tokens
@@ -28,9 +39,6 @@ ALIGNMENT = 4  # bytes, so that a page can read float32 numbers without copying 
 FLOAT32, ROUNDED, LONG = "float32", "u8", "long"
 
 Report = Callable[[int, int], None]  # finished and all maps
-Check = Callable[[], None]
-Piece = dict[str, int]
-Floats = NDArray[numpy.float32]
 
 
 class Blob:
@@ -42,25 +50,17 @@ class Blob:
         self.size = 0
 
     def add(self, content: bytes) -> Piece:
-        """Add bytes, and return where they are: ``{"at": first byte, "bytes": length}``.
-
-        Args:
-            content: The bytes.
-        """
+        """Add bytes, and return where they are."""
         digest = sha256(content).digest()
         if digest not in self._pieces:
-            self._pieces[digest] = {"at": self.size, "bytes": len(content)}
+            self._pieces[digest] = Piece(self.size, len(content))
             padding = -len(content) % ALIGNMENT
             self._parts += [content, b"\0" * padding]
             self.size += len(content) + padding
-        return dict(self._pieces[digest])
+        return self._pieces[digest]
 
     def add_floats(self, numbers: Any) -> Piece:
-        """Add numbers as little-endian float32, row by row.
-
-        Args:
-            numbers: A tensor or an array.
-        """
+        """Add a tensor or an array as little-endian float32, row by row."""
         return self.add(numpy.ascontiguousarray(numbers, "<f4").tobytes())
 
     def join(self) -> bytes:
@@ -77,12 +77,7 @@ class MapStore:
     """
 
     def __init__(self, inspection: Inspection, blob: Blob, limit: int = MAX_LONG_BYTES) -> None:
-        """Decide how to store the maps.
-
-        Args:
-            blob: Receives the bytes.
-            limit: The largest number of bytes for the maps of an input whose maps do not all fit.
-        """
+        """Decide how to store the maps; of an input whose maps do not all fit, at most ``limit`` bytes are stored."""
         self._inspection, self._blob, self._limit = inspection, blob, limit
         passes = [inspection.clean] + ([] if inspection.edited is None else [inspection.edited])
         site_maps = [site_map for shown in passes for site_map in shown.maps]
@@ -96,32 +91,25 @@ class MapStore:
         """Whether every weight of every map is stored, or can be computed."""
         return self.stored == self.total and not self.pooled
 
-    def store_thumbnails(self, shown: Pass | None, check: Check) -> list[dict[str, Any]] | None:
-        """Store the pooled maps of all heads, by site.
-
-        Args:
-            shown: The pass; None stores nothing.
-            check: Called between pieces; an exception that it raises stops the computation.
-        """
+    def store_thumbnails(self, shown: Pass | None, check: Check) -> list[SavedThumbnails] | None:
+        """Store the pooled maps of all heads, by site; None of a pass that does not exist."""
         if shown is None:
             return None
         thumbnails = []
         for site_map in shown.maps:
             heads, is_preview = compute_thumbnails(site_map, THUMBNAIL_CELLS, check)
-            shape = dict(zip(("heads", "rows", "columns"), heads.shape, strict=True))
-            thumbnails.append({**self._blob.add(heads.tobytes()), **shape, "is_preview": is_preview})
+            piece = self._blob.add(heads.tobytes())
+            count, rows, columns = heads.shape
+            thumbnails.append(SavedThumbnails(piece.at, piece.bytes, count, rows, columns, is_preview))
         return thumbnails
 
-    def store_maps(self, first: tuple[int, int], report: Report) -> dict[str, list[list[dict[str, Any] | None]] | None]:
-        """Store the maps of both passes, by site and head.
-
-        Args:
-            first: The site and the head to store first; if not all maps fit, it is stored in any case.
-            report: Called with the finished and all maps; an exception that it raises stops the computation.
-        """
+    def store_maps(
+        self, first: tuple[int, int], report: Report
+    ) -> dict[messages.Pass, list[list[SavedMap | None]] | None]:
+        """Store the maps of both passes, by site and head: the first one in any case, the others if they fit."""
         inspection = self._inspection
-        passes = {"clean": inspection.clean, "edited": inspection.edited}
-        maps: dict[str, Any] = {
+        passes: dict[messages.Pass, Pass | None] = {"clean": inspection.clean, "edited": inspection.edited}
+        maps: dict[messages.Pass, Any] = {
             name: None if shown is None else [[None] * site_map.heads for site_map in shown.maps]
             for name, shown in passes.items()
         }
@@ -140,17 +128,19 @@ class MapStore:
                 self.stored += 1
         return maps
 
-    def _store_map(self, site_map: SiteMap, head: int, check: Check) -> dict[str, Any]:
+    def _store_map(self, site_map: SiteMap, head: int, check: Check) -> SavedMap:
         if self.form == LONG:
             computed = self._store_computed(site_map, head)
             return self._store_pooled(site_map, head, check) if computed is None else computed
         rows, columns = slice(0, site_map.queries), slice(0, site_map.keys)
         weights = read_values([site_map], head, rows, columns)
         if self.form == FLOAT32:
-            return {"form": "float32", **self._blob.add_floats(weights)}
-        return {"form": "u8", **self._blob.add(encode_weights(weights).tobytes())}
+            piece = self._blob.add_floats(weights)
+            return ExactWeights(piece.at, piece.bytes)
+        piece = self._blob.add(encode_weights(weights).tobytes())
+        return RoundedWeights(piece.at, piece.bytes)
 
-    def _store_computed(self, site_map: SiteMap, head: int) -> dict[str, Any] | None:
+    def _store_computed(self, site_map: SiteMap, head: int) -> ComputedWeights | None:
         """Store queries, keys and log-sum-exps; None if weights are not the exponential of a masked dot product."""
         calls = site_map.attention.calls
         if len(calls) != 1 or isinstance(site_map, WindowMap) or calls[0].bias is not None:
@@ -163,17 +153,16 @@ class MapStore:
             return None
         query, scale = product
         group = head // (query.shape[1] // call.key.shape[1])
-        return {
-            "form": "qk",
-            "query": self._blob.add_floats(query[0, head].detach().float().cpu()),
-            "key": self._blob.add_floats(call.key[0, group].detach().float().cpu()),
-            "lse": self._blob.add_floats(call.logsumexp[0, head].detach().float().cpu()),
-            "width": query.shape[-1],
-            "scale": float(scale),
-            "mask": mask,
-        }
+        return ComputedWeights(
+            query=self._blob.add_floats(query[0, head].detach().float().cpu()),
+            key=self._blob.add_floats(call.key[0, group].detach().float().cpu()),
+            lse=self._blob.add_floats(call.logsumexp[0, head].detach().float().cpu()),
+            width=query.shape[-1],
+            scale=float(scale),
+            mask=mask,
+        )
 
-    def _store_pooled(self, site_map: SiteMap, head: int, check: Check) -> dict[str, Any]:
+    def _store_pooled(self, site_map: SiteMap, head: int, check: Check) -> PooledWeights:
         level = 0
         while -(-max(site_map.queries, site_map.keys) // 2**level) > MAX_POOLED_CELLS:
             level += 1
@@ -181,42 +170,38 @@ class MapStore:
         columns = [*range(0, site_map.keys, 2**level), site_map.keys]
         cells = pool_maps([site_map], head, rows, columns, None, check)
         self.pooled += level > 0
-        return {"form": "u8 pooled", "level": level, **self._blob.add(encode_weights(cells).tobytes())}
+        piece = self._blob.add(encode_weights(cells).tobytes())
+        return PooledWeights(piece.at, piece.bytes, level)
 
 
-def describe_mask(mask: Mask | None, head: int) -> dict[str, Any] | None:
-    """Return a mask as a band without some rectangles; None if it has another form.
-
-    Args:
-        mask: The mask; None allows everything.
+def describe_mask(mask: Mask | None, head: int) -> SavedMask | None:
+    """Return a mask as a band without some rectangles; None if it has another form. No mask allows everything.
 
     >>> from jumok.attention.mask import causal, edge, window
     >>> describe_mask(causal & window(4) & ~edge(query=5, key=2), head=0)
-    {'behind': 3, 'ahead': 0, 'forbidden': [{'queries': [5], 'keys': [2]}]}
+    SavedMask(behind=3, ahead=0, forbidden=[ForbiddenCells(queries=[5], keys=[2])])
     """
     if mask is None:
-        return {"behind": None, "ahead": None, "forbidden": []}
+        return SavedMask()
     if isinstance(mask, Causal | Window):
-        return {"behind": mask.band.behind, "ahead": mask.band.ahead, "forbidden": []}
+        return SavedMask(mask.band.behind, mask.band.ahead)
     if isinstance(mask, Not) and isinstance(mask.inner, Edge):
         edge = mask.inner
-        is_other = (edge.head is not None and head not in edge.head) or (edge.batch is not None and 0 not in edge.batch)
-        rectangle = {
-            "queries": None if edge.query is None else list(edge.query),
-            "keys": None if edge.key is None else list(edge.key),
-        }
-        return {"behind": None, "ahead": None, "forbidden": [] if is_other else [rectangle]}
+        if (edge.head is not None and head not in edge.head) or (edge.batch is not None and 0 not in edge.batch):
+            return SavedMask()
+        queries, keys = (None if side is None else list(side) for side in (edge.query, edge.key))
+        return SavedMask(forbidden=[ForbiddenCells(queries, keys)])
     if not isinstance(mask, And):
         return None
     parts = [describe_mask(part, head) for part in mask.parts]
     bands = [part for part in parts if part is not None]
     if len(bands) < len(parts):
         return None
-    limits = {
-        side: min((band[side] for band in bands if band[side] is not None), default=None)
-        for side in ("behind", "ahead")
-    }
-    return {**limits, "forbidden": [rectangle for band in bands for rectangle in band["forbidden"]]}
+    return SavedMask(
+        min((band.behind for band in bands if band.behind is not None), default=None),
+        min((band.ahead for band in bands if band.ahead is not None), default=None),
+        [cells for band in bands for cells in band.forbidden],
+    )
 
 
 def _order_heads(site_maps: list[SiteMap], first: tuple[int, int]) -> Iterator[tuple[int, int]]:

@@ -17,11 +17,12 @@ from jumok.errors import ArgumentError, JumokError
 
 from . import asks, messages
 from .asks import read_ask, read_id
+from .messages import Message, Reply, build_answer, build_failure
 from .model_list import ListedModel, list_models
-from .wire import Message, build_answer, build_failure
 from .work_queue import Job, Send, Stopped, WorkQueue
 
 if TYPE_CHECKING:
+    from .answers.answerer import Answerer
     from .folder_questions import FolderQuestions
     from .inspection import Inspection
     from .opened_model import OpenedModel
@@ -32,33 +33,20 @@ MAX_INSPECTIONS = 4  # runs of all clients together that can be asked about
 
 REASON_SENTENCES = {"cancelled": "cancelled", "outdated": "a newer run has replaced this one"}
 
-Answer = tuple[Any, tuple[bytes, ...]]  # its body, one of ``messages``, and the buffers
-
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Start:
-    """What the page shows first.
+    """What the page shows first: a text, or questions about a folder, whose reader is the only model then."""
 
-    Attributes:
-        model: A name or folder, or a model, what ``jumok.load`` returned, or a model of transformers.
-        text: A text, or the path of an image or a recording that the command line received; never from the page.
-        tokenizer: The tokenizer of a model that is not a name; None takes the model's own.
-        selection: Where the user is: site, head, query, key.
-        language: "en" or "ko"; None lets the browser decide.
-        begin: Of a recording, the second at which the part that the model reads begins.
-        questions: Answers questions from the files of a folder, with ``model`` as the reader; None: the page shows
-            ``text``. The page cannot choose another model then.
-    """
-
-    model: Any = "tiny"
-    text: str | None = None
-    tokenizer: object = None
+    model: Any = "tiny"  # a name or folder, what ``jumok.load`` returned, or a model, also one of transformers
+    text: str | None = None  # or the path of an image or a recording; never from the page
+    tokenizer: object = None  # of a model that is not a name; None takes the model's own
     edits: tuple[Any, ...] = ()
     selection: messages.Selection | None = None
-    language: messages.Language | None = None
-    begin: float = 0.0
+    language: messages.Language | None = None  # None lets the browser decide
+    begin: float = 0.0  # of a recording, the second at which the part that the model reads begins
     questions: FolderQuestions | None = None
 
 
@@ -90,15 +78,11 @@ class Session:
         self._watchers: list[Callable[[dict[str, Any]], None]] = []
         self._light = WorkQueue("jumok-page-maps", MAX_LIGHT_ASKS, self._run_job)
         self._heavy = WorkQueue("jumok-page-runs", MAX_HEAVY_ASKS, self._run_job)
-        self._answerer: Any = None  # created by the first light ask, as it imports torch
+        self._answerer: Answerer | None = None  # created by the first ask about a run, as it imports torch
 
     def handle(self, fields: Any, send: Send) -> None:
-        """Answer an ask, at once or later. This method may be called from any thread.
-
-        Args:
-            fields: The ask, a JSON object; it is not trusted.
-            send: Receives the messages to the client; the same function identifies the same client.
-        """
+        """Answer an ask, a JSON object that is not trusted, at once or later; called from any thread. ``send`` receives
+        the messages to the client, and the same function identifies the same client."""
         try:
             ask = read_ask(fields)
         except ArgumentError as error:
@@ -147,7 +131,7 @@ class Session:
         if "edits" in state:
             state["edits"] = _edits_to_json(state["edits"])
         for client in clients:
-            self._send(client, Message({"state": msgspec.to_builtins(state)}))
+            self._send(client, Message({"state": msgspec.to_builtins(messages.State(**state))}))
 
     def get_inspection(self, send: Send) -> Inspection | None:
         """Return the current run of a client; None before its first run."""
@@ -240,13 +224,12 @@ class Session:
         else:
             self._send(job.send, message)
 
-    def _answer_run(self, job: Job, ask: asks.RunAsk) -> Answer:
+    def _answer_run(self, job: Job, ask: asks.RunAsk) -> Reply:
         listed = self._listed.get(ask.model)
         if listed is None:
             raise ArgumentError(f"there is no model {ask.model[:80]!r} in the list of models")
         job.report(0, 0, "importing")
-        from .inspection import inspect_model
-        from .page_edits import read_page_edits
+        from .inspection import inspect_model, read_page_edits
 
         opened = self._open(listed, job)
         text = None if opened.reads not in ("text", "numbers") and ask.text == "" else ask.text
@@ -277,15 +260,14 @@ class Session:
             raise ArgumentError("this page has no files to answer from; start it with: jumok ask FOLDER --open")
         return self.start.questions
 
-    def _answer_about_run(self, job: Job) -> Answer:
+    def _answer_about_run(self, job: Job) -> Reply:
         inspection = self._find_inspection(job)
         from .answers.answerer import Answerer
 
         with self._lock:
             if self._answerer is None:
                 self._answerer = Answerer()
-        answer: Answer = self._answerer.answer(inspection, job)
-        return answer
+        return self._answerer.answer(inspection, job)
 
     def _list_models(self) -> dict[str, ListedModel]:
         """Return the models that the page can choose; where it answers questions, the reader only."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
 
 if TYPE_CHECKING:
     from jumok.lens import Edit
 
+    from .messages import Language
     from .widget import PageWidget, Selection
 
 HEIGHT = 760  # pixels
@@ -48,6 +50,11 @@ def show(
     """
     if find_spec("anywidget") is None:
         raise ArgumentError('jumok.show needs anywidget; install it with: pip install "jumok[notebook]"')
-    from .widget import PageWidget
+    if language is not None and language not in LANGUAGES:
+        raise ArgumentError(f"language must be one of {', '.join(LANGUAGES)}, not {language!r}")
+    from .session import Start
+    from .widget import PageWidget, check_page_edits, read_selection
 
-    return PageWidget(model, text, tokenizer, edits, selection=selection, language=language, height=height)
+    chosen = None if selection is None else read_selection(selection)
+    start = Start(model, text, tokenizer, check_page_edits(edits), chosen, cast("Language", language))
+    return PageWidget(start, height)

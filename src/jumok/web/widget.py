@@ -12,37 +12,30 @@ import threading
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import anywidget
 import msgspec
 import traitlets
+from msgspec.structs import astuple
 
-from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
 from jumok.files import write_atomically
 from jumok.lens import Capture, Edit
 from jumok.lens.edits.edit_base import check_edits
 
 from . import messages
+from .messages import Message
 from .saved_file import build_html, save_html
 from .session import Session, Start
-from .show import HEIGHT
-from .wire import Message
 
 STATIC = files("jumok.web") / "static"
 
 
 class Selection(NamedTuple):
-    """Where the user is.
+    """Where the user is."""
 
-    Attributes:
-        site: The index of the attention, in execution order.
-        query: The query, or None.
-        key: The key, or None.
-    """
-
-    site: int
+    site: int  # the index of the attention, in execution order
     head: int
     query: int | None = None
     key: int | None = None
@@ -53,39 +46,13 @@ class PageWidget(anywidget.AnyWidget):
 
     _esm = (STATIC / "jumok.js").read_text(encoding="utf-8")
     _css = (STATIC / "jumok.css").read_text(encoding="utf-8")
-    height = traitlets.Int(HEIGHT).tag(sync=True)
+    height = traitlets.Int().tag(sync=True)
     session: Session
 
-    def __init__(
-        self,
-        model: Any,
-        text: str | None = None,
-        tokenizer: object = None,
-        edits: Edit | Sequence[Edit] = (),
-        *,
-        selection: Selection | Sequence[int | None] | None = None,
-        language: str | None = None,
-        height: int = HEIGHT,
-    ) -> None:
-        """Create the widget; a notebook displays it.
-
-        Args:
-            model: A model, what ``jumok.load`` returned, or a name or folder.
-            text: The text that the model reads, or the path of an image or a recording.
-            tokenizer: The tokenizer of the text, or None.
-            language: "en" or "ko"; None lets the browser decide.
-
-        Raises:
-            ArgumentError: If an argument is invalid.
-        """
-        if language is not None and language not in LANGUAGES:
-            raise ArgumentError(f"language must be one of {', '.join(LANGUAGES)}, not {language!r}")
-        self._edits = _check_page_edits(edits)
-        self._selection = None if selection is None else _read_selection(selection)
-        chosen = None if self._selection is None else messages.Selection(*self._selection)
-        self.session = Session(
-            Start(model, text, tokenizer, self._edits, chosen, cast(messages.Language, language)), carrier="widget"
-        )
+    def __init__(self, start: Start, height: int) -> None:
+        self._edits = start.edits
+        self._selection = None if start.selection is None else Selection(*astuple(start.selection))
+        self.session = Session(start, carrier="widget")
         self.session.watch(self._follow_page)
         self._send_lock = threading.Lock()
         super().__init__(height=height)
@@ -99,7 +66,7 @@ class PageWidget(anywidget.AnyWidget):
 
     @edits.setter
     def edits(self, edits: Edit | Sequence[Edit]) -> None:
-        self._edits = _check_page_edits(edits)
+        self._edits = check_page_edits(edits)
         self.session.push(edits=self._edits)
 
     @property
@@ -109,8 +76,9 @@ class PageWidget(anywidget.AnyWidget):
 
     @selection.setter
     def selection(self, selection: Selection | Sequence[int | None]) -> None:
-        self._selection = _read_selection(selection)
-        self.session.push(selection=messages.Selection(*self._selection))
+        checked = read_selection(selection)
+        self._selection = Selection(*astuple(checked))
+        self.session.push(selection=checked)
 
     @property
     def capture(self) -> Capture | None:
@@ -122,18 +90,9 @@ class PageWidget(anywidget.AnyWidget):
         return (inspection.edited or inspection.clean).capture
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write what the page shows as one HTML file, which opens without this notebook.
+        """Write what the page shows as one HTML file, which opens without this notebook, and return its path.
 
-        Kinds of heads and effects are stored if the page has shown them.
-
-        Args:
-            path: The path of the file; its folder must exist.
-
-        Returns:
-            The path of the file.
-
-        Raises:
-            ArgumentError: If the folder does not exist, or the model cannot read the input of a page that has not run.
+        Kinds of heads and effects are stored if the page has shown them. The folder must exist.
         """
         inspection = self.session.get_inspection(self._send_message)
         if inspection is None:
@@ -166,11 +125,10 @@ class PageWidget(anywidget.AnyWidget):
         if "edits" in change:
             self._edits = tuple(Edit.from_json(edit) for edit in change["edits"])
         if "selection" in change:
-            selection = change["selection"]
-            self._selection = Selection(selection.site, selection.head, selection.query, selection.key)
+            self._selection = Selection(*astuple(change["selection"]))
 
 
-def _check_page_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
+def check_page_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     """Return edits that the page can show: it knows them as JSON, without the captures of other inputs."""
     checked = check_edits(edits)
     for edit in checked:
@@ -179,16 +137,15 @@ def _check_page_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     return tuple(checked)
 
 
-def _read_selection(selection: Selection | Sequence[int | None]) -> Selection:
+def read_selection(selection: Sequence[int | None]) -> messages.Selection:
     """Return a selection from its two to four numbers."""
     numbers = tuple(selection)
     if not 2 <= len(numbers) <= 4:
         raise ArgumentError(f"a selection is (site, head), (site, head, query) or with a key too, not {numbers!r}")
     try:
-        checked = msgspec.convert(dict(zip(Selection._fields, numbers, strict=False)), messages.Selection)
+        return msgspec.convert(dict(zip(Selection._fields, numbers, strict=False)), messages.Selection)
     except msgspec.ValidationError:
         raise ArgumentError(f"a selection consists of integers that are at least 0, not {numbers!r}") from None
-    return Selection(checked.site, checked.head, checked.query, checked.key)
 
 
 def _use_thread_of_frontend(comm: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .asks import Ask
-from .wire import Message, build_progress
+from .messages import Message, build_progress
 
 PROGRESS_SECONDS = 0.05  # between two progress messages of an ask
 JOIN_SECONDS = 10.0  # how long ``close`` waits for a computation that cannot be stopped, such as loading a model
@@ -22,16 +22,11 @@ class Stopped(BaseException):
 
 @dataclass(eq=False)
 class Job:
-    """One ask in a queue.
-
-    Attributes:
-        send: Sends answers to the client; it also identifies the client.
-        stop_reason: Why the job must stop: "cancelled" or "outdated"; "" while it need not.
-    """
+    """One ask in a queue."""
 
     ask: Ask
-    send: Send
-    stop_reason: str = ""
+    send: Send  # sends answers to the client, and identifies it
+    stop_reason: str = ""  # why the job must stop: "cancelled" or "outdated"; "" while it need not
     _reported_at: float = field(default=0.0, repr=False)
     _stage: str = field(default="", repr=False)
 

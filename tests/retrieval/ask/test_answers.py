@@ -18,8 +18,8 @@ from jumok.errors import ArgumentError
 from jumok.models import GPT, GPTConfig
 from jumok.retrieval import FolderIndex, Hit, Passage, open_index
 from jumok.tasks.ask import AskSettings, CutPassage, PromptReader, Reading, VerdictRule, ask
+from jumok.tasks.ask.answer import find_missing_words, share_words
 from jumok.tasks.ask.answer_question import choose_controls, measure_cuts
-from jumok.tasks.ask.verdict import find_missing_words, share_words
 
 FILES = {
     "boat.txt": "The ferry Halla leaves Jeju for Mokpo at 13:40 every day except Monday.\n\n"
@@ -51,7 +51,7 @@ def index(folder: Path) -> Iterator[FolderIndex]:
 def reader() -> PromptReader:
     torch.manual_seed(5)
     model = GPT(GPTConfig(vocabulary=256, length=2048, width=16, layers=2, heads=2, positions="rotary")).eval()
-    return PromptReader(Loaded(model, Tokenizer.for_bytes(), model.config, "gpt"))
+    return PromptReader(Loaded(model, Tokenizer.for_bytes()))
 
 
 def make_hit(cosine: float | None, text: str = "The ferry leaves at noon.") -> Hit:

@@ -38,7 +38,7 @@ def reader() -> FusionReader:
         for parameter in model.parameters():
             if parameter.dim() == 2:
                 parameter *= 2.0
-    chosen = create_reader(Loaded(model, Tokenizer.for_bytes(), config, "fusion"))
+    chosen = create_reader(Loaded(model, Tokenizer.for_bytes()))
     assert isinstance(chosen, FusionReader)
     return chosen
 
@@ -81,4 +81,4 @@ def test_attention_equals_that_of_the_lens(reader: FusionReader) -> None:
 def test_another_family_is_refused() -> None:
     model = GPT(GPTConfig(vocabulary=256, length=16, width=8, layers=1, heads=2))
     with pytest.raises(ArgumentError, match="does not read passages apart; train one: jumok train reader"):
-        FusionReader(Loaded(model, Tokenizer.for_bytes(), model.config, "gpt"))
+        FusionReader(Loaded(model, Tokenizer.for_bytes()))

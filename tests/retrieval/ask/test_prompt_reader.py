@@ -25,7 +25,7 @@ def load_in_memory(model: Model) -> Loaded:
         for parameter in model.parameters():
             if parameter.dim() == 2:
                 parameter *= 10.0
-    return Loaded(model.eval(), Tokenizer.for_bytes(), model.config, model.family)
+    return Loaded(model.eval(), Tokenizer.for_bytes())
 
 
 def create_reader(**fields: object) -> PromptReader:

@@ -37,7 +37,7 @@ def embedder() -> Loaded:
     """A small encoder with random parameters and bytes as tokens."""
     torch.manual_seed(0)
     config = BERTConfig(vocabulary=256, width=24, layers=2, heads=3, hidden=48, length=100)
-    return Loaded(BERT(config).eval(), Tokenizer.for_bytes(), config, "bert")
+    return Loaded(BERT(config).eval(), Tokenizer.for_bytes())
 
 
 @pytest.fixture

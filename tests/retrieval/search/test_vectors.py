@@ -154,7 +154,7 @@ def small_embedder() -> Loaded:
     """A small encoder with random parameters and bytes as tokens."""
     torch.manual_seed(0)
     config = BERTConfig(vocabulary=256, width=24, layers=2, heads=3, hidden=48, length=40)
-    return Loaded(BERT(config).eval(), Tokenizer.for_bytes(), config, "bert")
+    return Loaded(BERT(config).eval(), Tokenizer.for_bytes())
 
 
 TEXTS = ["a white whale", "ship", "the rabbit looked at its watch", "x", "ship", "Call me Ishmael."]
@@ -192,7 +192,7 @@ def test_nan_of_the_model_is_an_error(small_embedder: Loaded) -> None:
     model = BERT(small_embedder.config).eval()
     with torch.no_grad():
         model.embedding.weight[ord("x")] = float("nan")
-    damaged = Loaded(model, small_embedder.tokenizer, small_embedder.config, "bert")
+    damaged = Loaded(model, small_embedder.tokenizer)
     assert len(list(embed_passages(damaged, ["ship"]))) == 1
     with pytest.raises(DataError, match="NaN or infinity for the text 'box'"):
         list(embed_passages(damaged, ["ship", "box"]))
@@ -200,12 +200,12 @@ def test_nan_of_the_model_is_an_error(small_embedder: Loaded) -> None:
 
 def test_other_models_embed_nothing() -> None:
     config = GPTConfig(vocabulary=256, width=24, layers=1, heads=3, length=40)
-    gpt = Loaded(GPT(config).eval(), Tokenizer.for_bytes(), config, "gpt")
+    gpt = Loaded(GPT(config).eval(), Tokenizer.for_bytes())
     with pytest.raises(ArgumentError, match='needs a model that embeds text, such as "minilm"'):
         list(embed_passages(gpt, ["a"]))
     encoder = BERTConfig(vocabulary=256, width=24, layers=1, heads=3, hidden=48)
     with pytest.raises(ArgumentError, match="no tokenizer"):
-        list(embed_passages(Loaded(BERT(encoder).eval(), None, encoder, "bert"), ["a"]))
+        list(embed_passages(Loaded(BERT(encoder).eval(), None), ["a"]))
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def create_loaded(**fields: object) -> Loaded:
         for parameter in model.parameters():
             if parameter.dim() == 2:
                 parameter *= 10.0
-    return Loaded(model.eval(), Tokenizer.for_bytes(), model.config, model.family)
+    return Loaded(model.eval(), Tokenizer.for_bytes())
 
 
 def create_fusion() -> Loaded:
@@ -48,7 +48,7 @@ def create_fusion() -> Loaded:
         for parameter in model.parameters():
             if parameter.dim() == 2:
                 parameter *= 2.0
-    return Loaded(model, Tokenizer.for_bytes(), config, "fusion")
+    return Loaded(model, Tokenizer.for_bytes())
 
 
 @contextmanager

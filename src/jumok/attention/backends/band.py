@@ -18,35 +18,30 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jumok.attention.score import Score
 from jumok.errors import BackendError
 
 from .band_windows import Windows
-from .protocol import AttentionOutput, AttentionRequest
+from .protocol import AttentionOutput, AttentionRequest, check_tables_unchanged, get_table_versions
 
 # Keys in the windows of one backward call, times their width: their gradients are stored before they are added up.
 # Measured: larger buffers are slower, as the system clears their pages in every call.
 MAX_WINDOW_NUMBERS = 2**22
-
-_NOT_A_DOT_PRODUCT = Score.fold_into_query  # scores that are dot products override it
 
 
 def compute(request: AttentionRequest) -> AttentionOutput | None:
     """Compute a request, or return None if it is not dot-product attention in a band."""
     if request.mask is None or request.bias is not None or request.dropout or not _has_kernel(request.query):
         return None
-    if type(request.score).fold_into_query is _NOT_A_DOT_PRODUCT:
+    if not request.score.is_dot_product:
         return None
     windows = Windows.plan(request.mask, request.grid)
     if windows is None:
         return None
     dtype = torch.promote_types(request.query.dtype, torch.float32)
     scaled_query = request.score.fold_into_query(request.query.to(dtype))
-    if scaled_query is None:  # a softcap or a sink
-        return None
-
+    assert scaled_query is not None
     query, scale = scaled_query
-    plan = BandPlan(windows, scale, [table._version for table in request.mask.tables])
+    plan = BandPlan(windows, scale, get_table_versions(request.mask))
     output, logsumexp = _BandAttention.apply(plan, query, request.key, request.value)  # type: ignore[no-untyped-call]
     if bool(logsumexp.isnan().any()):
         # NaN or infinity in a key reaches all queries of its block in this kernel, which adds -inf to forbidden scores.
@@ -69,13 +64,6 @@ class BandPlan:
     windows: Windows
     scale: float
     table_versions: list[int]
-
-    def check_unchanged(self) -> None:
-        """Raise BackendError if a table of the mask has changed since the forward pass."""
-        if self.table_versions != [table._version for table in self.windows.mask.tables]:
-            raise BackendError(
-                "a table of the mask was changed between the forward and the backward pass; pass a copy of it"
-            )
 
 
 class _Call(NamedTuple):
@@ -202,7 +190,7 @@ class _BandAttention(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True, but the gradients computed here have no graph
             raise BackendError('blocked has no second derivative; use backend="explicit"')
         plan: BandPlan = ctx.plan
-        plan.check_unchanged()
+        check_tables_unchanged(plan.windows.mask, plan.table_versions)
         query, key, value, output, logsumexp = ctx.saved_tensors
         layout = _Layout(plan.windows, query, key, value)
         grad_blocks, output_blocks = (layout.split_queries(tensor, layout.width) for tensor in (grad_output, output))

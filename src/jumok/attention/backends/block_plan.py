@@ -15,9 +15,8 @@ from jumok.attention.bias import Bias
 from jumok.attention.grid import BlockGrid, Grid
 from jumok.attention.mask.base import EMPTY, FULL, Mask
 from jumok.attention.score import Score
-from jumok.errors import BackendError
 
-from .protocol import AttentionRequest
+from .protocol import AttentionRequest, get_table_versions
 
 # Measured (bench/attend.py): smaller query blocks waste less at the edges of a window, larger ones make better use of
 # the matrix product; key blocks are smaller because skipping them costs nothing.
@@ -164,16 +163,9 @@ class Plan:
             # drawn from torch's generator, so that a seeded program is reproducible
             seed=int(torch.randint(2**62, ()).item()) if request.dropout else 0,
             dtype=torch.promote_types(request.query.dtype, torch.float32),
-            table_versions=_get_versions(request.mask) if needs_gradient else [],
+            table_versions=get_table_versions(request.mask) if needs_gradient else [],
             needs_logsumexp=request.logsumexp or needs_gradient,
         )
-
-    def check_unchanged(self) -> None:
-        """Raise BackendError if a table of the mask has changed since the forward pass."""
-        if self.table_versions != _get_versions(self.mask):
-            raise BackendError(
-                "a table of the mask was changed between the forward and the backward pass; pass a copy of it"
-            )
 
     def iterate_rows(self) -> Iterator[tuple[slice, list[KeyRun]]]:
         """Yield each block of queries with the runs of keys that it reads."""
@@ -239,7 +231,3 @@ class Plan:
         generator = torch.Generator(self.grid.device).manual_seed((self.seed + cell) % 2**63)
         is_retained = torch.rand(shape, generator=generator, device=self.grid.device) >= self.dropout
         return is_retained.to(self.dtype) / (1 - self.dropout)
-
-
-def _get_versions(mask: Mask | None) -> list[int]:
-    return [] if mask is None else [table._version for table in mask.tables]

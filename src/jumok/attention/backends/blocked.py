@@ -18,7 +18,7 @@ from jumok.errors import BackendError
 
 from . import band
 from .block_plan import KeyRun, Plan, collect_gradient_tensors
-from .protocol import AttentionOutput, AttentionRequest, disable_autocast
+from .protocol import AttentionOutput, AttentionRequest, check_tables_unchanged, disable_autocast
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
@@ -81,7 +81,7 @@ class _BlockedAttention(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True, but the gradients computed here have no graph
             raise BackendError('blocked has no second derivative; use backend="explicit"')
         plan: Plan = ctx.plan
-        plan.check_unchanged()
+        check_tables_unchanged(plan.mask, plan.table_versions)
         query, key, value, output, logsumexp, *parameters = ctx.saved_tensors
         needed = [index for index, is_needed in enumerate(ctx.needs_input_grad[4:]) if is_needed]
         gradients = _Gradients(

@@ -5,7 +5,6 @@ On a CPU its backward pass is not implemented, and it cannot return the log-sum-
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,9 +14,6 @@ from torch import Tensor
 
 from jumok.attention.grid import Grid, Positions
 from jumok.attention.mask.base import Mask
-from jumok.attention.mask.composite_masks import CompositeMask, Not
-from jumok.attention.mask.position_masks import RandomKeys
-from jumok.attention.mask.table_masks import Documents, Given, PaddingLengths, PaddingTable
 from jumok.attention.score import ScaledDot
 
 from .protocol import AttentionOutput, AttentionRequest
@@ -42,7 +38,7 @@ def explain_refusal(request: AttentionRequest) -> str | None:
         return f'flex computes dot products, not {request.score!r}; use backend="explicit" or "blocked"'
     if request.bias is not None:
         return 'flex takes no bias; use backend="blocked" or "sdpa"'
-    if request.mask is not None and _has_random_keys(request.mask):
+    if request.mask is not None and not request.mask.is_traceable:
         return 'flex cannot draw random_keys inside its kernel; use backend="blocked" or "sdpa"'
     if request.query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return (
@@ -51,31 +47,6 @@ def explain_refusal(request: AttentionRequest) -> str | None:
     if 0 in request.query.shape or 0 in request.key.shape:
         return 'flex needs at least one query and one key; use backend="blocked" or "sdpa"'
     return None
-
-
-def _has_random_keys(mask: Mask) -> bool:
-    if isinstance(mask, CompositeMask):
-        return any(_has_random_keys(part) for part in mask.parts)
-    if isinstance(mask, Not):
-        return _has_random_keys(mask.inner)
-    return isinstance(mask, RandomKeys)
-
-
-def _make_traceable(mask: Mask, keys: int) -> Mask:
-    """Return an equal mask that creates no tensors when it is evaluated; the compiler cannot trace those.
-
-    Its tables are separate objects on the same memory; ``compute`` says why.
-    """
-    if isinstance(mask, CompositeMask):
-        return type(mask)(tuple(_make_traceable(part, keys) for part in mask.parts))
-    if isinstance(mask, Not):
-        return Not(_make_traceable(mask.inner, keys))
-    if isinstance(mask, PaddingLengths):
-        return PaddingTable(torch.arange(keys) < torch.tensor(mask.lengths)[:, None])
-    if isinstance(mask, Documents | Given | PaddingTable):
-        tables = {table.name: getattr(mask, table.name).detach() for table in dataclasses.fields(mask)}
-        return dataclasses.replace(mask, **tables)
-    return mask
 
 
 class _Cell(Grid):
@@ -133,7 +104,7 @@ def _make_softcap_function(softcap: float) -> Callable[..., Tensor]:
 def _make_block_mask(mask: Mask, grid: Grid) -> BlockMask:
     from torch.nn.attention.flex_attention import create_block_mask
 
-    mask = _make_traceable(mask, grid.max_position("key") + 1)
+    mask = mask.make_traceable(grid.max_position("key") + 1)
     get_query_position = _make_position_function(grid.query_positions)
     get_key_position = _make_position_function(grid.key_positions)
 

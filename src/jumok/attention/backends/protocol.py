@@ -13,6 +13,7 @@ from jumok.attention.bias import Bias
 from jumok.attention.grid import Grid, Positions
 from jumok.attention.mask import Mask
 from jumok.attention.score import Score
+from jumok.errors import BackendError
 
 
 @dataclass(slots=True)
@@ -65,3 +66,16 @@ class Backend(Protocol):
 
     def compute(self, request: AttentionRequest) -> AttentionOutput:
         """Compute a request that is not refused."""
+
+
+def get_table_versions(mask: Mask | None) -> list[int]:
+    """Return the versions of a mask's tables, which a backward pass reads again."""
+    return [] if mask is None else [table._version for table in mask.tables]
+
+
+def check_tables_unchanged(mask: Mask | None, versions: list[int]) -> None:
+    """Raise BackendError if a table of the mask has changed since the forward pass."""
+    if versions != get_table_versions(mask):
+        raise BackendError(
+            "a table of the mask was changed between the forward and the backward pass; pass a copy of it"
+        )

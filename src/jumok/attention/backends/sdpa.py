@@ -11,12 +11,10 @@ from torch.nn import functional
 from jumok import axes
 from jumok.attention.groups import expand_groups
 from jumok.attention.mask.position_masks import Causal
-from jumok.attention.score import ScaledDot, Score
+from jumok.attention.score import ScaledDot
 
 from .explicit import zero_unread_keys
 from .protocol import AttentionOutput, AttentionRequest
-
-_NOT_A_DOT_PRODUCT = Score.fold_into_query  # scores that are dot products override it
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
@@ -33,8 +31,7 @@ def explain_refusal(request: AttentionRequest) -> str | None:
             "sdpa returns the row log-sum-exp only from its CPU kernel, without dropout, "
             'for values as wide as keys; use backend="blocked" or "explicit"'
         )
-    # The method is compared, not called: General's product is computed once, in compute().
-    if type(score).fold_into_query is _NOT_A_DOT_PRODUCT:
+    if not score.is_dot_product:
         return f'sdpa computes dot products, not {type(score).__name__}; use backend="explicit" or "blocked"'
     return None
 

@@ -1,9 +1,12 @@
-"""The base class of masks, and the classes of blocks of cells."""
+"""The base class of masks, and the masks that ``&``, ``|`` and ``~`` make."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple, NoReturn, SupportsIndex, TypeVar
 
 import torch
 from jaxtyping import Bool, Int8
@@ -13,7 +16,10 @@ from jumok.attention.grid import BlockGrid, Grid, Positions
 from jumok.axes import Allowed
 from jumok.errors import ArgumentError, ShapeError
 
-from .band import Band
+MAX_INTEGER = 2**62  # positions are 64-bit integers, which masks add and multiply
+# Levels of & inside | inside ~ and so on; a chain such as a & b & c is one level. Every method of a mask calls itself
+# once per level, and Python limits the depth of calls.
+MAX_NESTING = 100
 
 # The class of a block of cells: all forbidden, not known (or mixed), all allowed. In this order, Kleene's three-valued
 # logic is arithmetic: & is min, | is max, ~x is 2 - x.
@@ -21,10 +27,43 @@ EMPTY, PARTIAL, FULL = 0, 1, 2
 BlockClasses = Int8[Tensor, "#batch #head #query_block #key_block"]
 
 
+class Band(NamedTuple):
+    """Bounds of ``query position - key position`` over all allowed cells: ``-ahead <= distance <= behind``.
+
+    Cells inside the bounds may be forbidden too. None is no bound.
+
+    Attributes:
+        behind: Largest number of positions that an allowed key may be behind the query.
+        ahead: Largest number of positions that an allowed key may be ahead of the query.
+    """
+
+    behind: int | None = None
+    ahead: int | None = None
+
+    def intersect(self, other: Band) -> Band:
+        """Return the band of the cells that are in this band and in the other one."""
+        return Band(_min_bound(self.behind, other.behind), _min_bound(self.ahead, other.ahead))
+
+    def unite(self, other: Band) -> Band:
+        """Return the smallest band that contains this band and the other one."""
+        return Band(_max_bound(self.behind, other.behind), _max_bound(self.ahead, other.ahead))
+
+
+def _min_bound(left: int | None, right: int | None) -> int | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return min(left, right)
+
+
+def _max_bound(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else max(left, right)
+
+
 class Mask:
     """Base class of masks: True = the query may attend to the key.
 
-    Subclasses define ``evaluate`` (every cell) and ``classify_blocks`` (blocks of cells at once).
+    A subclass defines ``evaluate`` and ``__repr__``, and overrides what it knows better than the defaults here. The
+    masks of this package have a function beside their class, registered by ``mask_function``, that checks arguments.
     """
 
     #: Levels of other masks inside this one.
@@ -55,8 +94,9 @@ class Mask:
         raise NotImplementedError
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        """Return EMPTY, PARTIAL or FULL for every block; EMPTY and FULL only where that holds for every cell."""
-        raise NotImplementedError
+        """Return EMPTY, PARTIAL or FULL for every block; EMPTY and FULL only where that holds for every cell. PARTIAL,
+        the default, is always right, but the ``blocked`` backend skips only what is EMPTY."""
+        return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def allows_all(self, grid: Grid) -> bool:
         """Return whether every cell is known to be allowed, without reading a tensor."""
@@ -71,6 +111,16 @@ class Mask:
     def tables(self) -> tuple[Tensor, ...]:
         """Return the tensors that this mask reads."""
         return ()
+
+    @property
+    def is_traceable(self) -> bool:
+        """Whether a compiler can trace ``evaluate``, as the backend "flex" needs."""
+        return True
+
+    def make_traceable(self, keys: int) -> Mask:
+        """Return an equal mask for a compiler: it creates no tensors when it is evaluated at positions 0 to keys - 1,
+        and its tables are separate objects on the same memory."""
+        return self
 
     def check(self, grid: Grid) -> None:
         """Raise ShapeError if a table of this mask does not cover the grid."""
@@ -118,16 +168,12 @@ class Mask:
         return self.evaluate(grid).expand(grid.shape).clone()
 
     def __and__(self, other: Mask) -> Mask:
-        from .composite_masks import And  # composite_masks imports this module
-
         if isinstance(other, Mask):
             return And.join(self, other)
         _check_operand(other)
         return NotImplemented
 
     def __or__(self, other: Mask) -> Mask:
-        from .composite_masks import Or
-
         if isinstance(other, Mask):
             return Or.join(self, other)
         _check_operand(other)
@@ -143,8 +189,6 @@ class Mask:
         return NotImplemented
 
     def __invert__(self) -> Mask:
-        from .composite_masks import Not
-
         return Not(self)
 
     def __bool__(self) -> NoReturn:
@@ -158,7 +202,7 @@ class Mask:
 
     def _repr_svg_(self) -> str:
         """Return the drawing that a notebook displays."""
-        from .svg import render_svg  # svg imports notation
+        from .notation import render_svg
 
         return render_svg(self)
 
@@ -197,3 +241,198 @@ def classify_equality(low: Tensor, high: Tensor, other_low: Tensor, other_high: 
     overlap = (low <= other_high) & (other_low <= high)
     equal = (low == high) & (other_low == other_high) & (low == other_low)
     return classify(overlap, equal)
+
+
+def _set_nesting(mask: Mask, parts: tuple[Mask, ...]) -> None:
+    nesting = 1 + max(part.nesting for part in parts)
+    if nesting > MAX_NESTING:
+        raise ArgumentError(
+            f"the mask expression is nested more than {MAX_NESTING} levels deep; simplify it, or pass the cells as "
+            "mask.given(tensor)"
+        )
+    object.__setattr__(mask, "nesting", nesting)  # the dataclass is frozen
+
+
+@dataclass(frozen=True, repr=False)
+class CompositeMask(Mask):
+    """Several masks joined by one operator: the common part of ``And`` and ``Or``."""
+
+    parts: tuple[Mask, ...]
+
+    def __post_init__(self) -> None:
+        _set_nesting(self, self.parts)
+
+    @classmethod
+    def join(cls, *masks: Mask) -> Mask:
+        """Join masks; a chain of one operator becomes one mask with many parts, not a nested mask."""
+        return cls(tuple(part for mask in masks for part in (mask.parts if isinstance(mask, cls) else (mask,))))
+
+    @property
+    def relative(self) -> bool:
+        return all(part.relative for part in self.parts)
+
+    @property
+    def needs_check(self) -> bool:
+        return any(part.needs_check for part in self.parts)
+
+    @property
+    def table_sizes(self) -> dict[str, int]:
+        smallest: dict[str, int] = {}
+        for part in self.parts:
+            for axis, size in part.table_sizes.items():
+                smallest[axis] = min(size, smallest.get(axis, size))
+        return smallest
+
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        return tuple(table for part in self.parts for table in part.tables)
+
+    @property
+    def is_traceable(self) -> bool:
+        return all(part.is_traceable for part in self.parts)
+
+    def make_traceable(self, keys: int) -> Mask:
+        return type(self)(tuple(part.make_traceable(keys) for part in self.parts))
+
+    def check(self, grid: Grid) -> None:
+        for part in self.parts:
+            part.check(grid)
+
+    @property
+    def drawing_size(self) -> int:
+        return max(part.drawing_size for part in self.parts)
+
+
+@dataclass(frozen=True, repr=False)
+class And(CompositeMask):
+    """``a & b & c``: allowed where all parts allow."""
+
+    @property
+    def band(self) -> Band:
+        return reduce(Band.intersect, (part.band for part in self.parts))
+
+    @property
+    def conjuncts(self) -> tuple[Mask, ...]:
+        return self.parts
+
+    def evaluate(self, grid: Grid) -> Allowed:
+        return reduce(torch.logical_and, (part.evaluate(grid) for part in self.parts))
+
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
+        return reduce(torch.minimum, (part.classify_blocks(blocks) for part in self.parts))
+
+    def allows_all(self, grid: Grid) -> bool:
+        return all(part.allows_all(grid) for part in self.parts)
+
+    def __repr__(self) -> str:
+        return " & ".join(f"({part!r})" if isinstance(part, Or) else repr(part) for part in self.parts)
+
+
+@dataclass(frozen=True, repr=False)
+class Or(CompositeMask):
+    """``a | b | c``: allowed where at least one part allows."""
+
+    @property
+    def band(self) -> Band:
+        return reduce(Band.unite, (part.band for part in self.parts))
+
+    def evaluate(self, grid: Grid) -> Allowed:
+        return reduce(torch.logical_or, (part.evaluate(grid) for part in self.parts))
+
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
+        return reduce(torch.maximum, (part.classify_blocks(blocks) for part in self.parts))
+
+    def allows_all(self, grid: Grid) -> bool:
+        return any(part.allows_all(grid) for part in self.parts)
+
+    def __repr__(self) -> str:
+        return " | ".join(repr(part) for part in self.parts)
+
+
+@dataclass(frozen=True, repr=False)
+class Not(Mask):
+    """``~inner``: allowed where the inner mask forbids."""
+
+    inner: Mask
+
+    def __post_init__(self) -> None:
+        _set_nesting(self, (self.inner,))
+
+    def __invert__(self) -> Mask:
+        return self.inner
+
+    @property
+    def relative(self) -> bool:
+        return self.inner.relative
+
+    @property
+    def needs_check(self) -> bool:
+        return self.inner.needs_check
+
+    def evaluate(self, grid: Grid) -> Allowed:
+        return ~self.inner.evaluate(grid)
+
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
+        return FULL - self.inner.classify_blocks(blocks)
+
+    @property
+    def table_sizes(self) -> dict[str, int]:
+        return self.inner.table_sizes
+
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        return self.inner.tables
+
+    @property
+    def is_traceable(self) -> bool:
+        return self.inner.is_traceable
+
+    def make_traceable(self, keys: int) -> Mask:
+        return Not(self.inner.make_traceable(keys))
+
+    def check(self, grid: Grid) -> None:
+        self.inner.check(grid)
+
+    @property
+    def drawing_size(self) -> int:
+        return self.inner.drawing_size
+
+    def __repr__(self) -> str:
+        return f"~({self.inner!r})" if isinstance(self.inner, And | Or) else f"~{self.inner!r}"
+
+
+class MaskFunction(NamedTuple):
+    """A function that makes masks, and an example of a call, such as ``"window(64)"``."""
+
+    function: Callable[..., Mask]
+    example: str
+
+
+MASK_FUNCTIONS: dict[str, MaskFunction] = {}  # by name; ``parse`` and error messages read it
+FunctionType = TypeVar("FunctionType", bound=Callable[..., Mask])
+
+
+def mask_function(example: str) -> Callable[[FunctionType], FunctionType]:
+    """Register a function that makes masks, as a decorator."""
+
+    def register(function: FunctionType) -> FunctionType:
+        MASK_FUNCTIONS[function.__name__] = MaskFunction(function, example)
+        return function
+
+    return register
+
+
+def check_integer(name: str, number: object, smallest: int, largest: int = MAX_INTEGER) -> int:
+    """Return an integer, or raise ArgumentError if it is none or out of range."""
+    try:
+        integer = operator.index(number) if isinstance(number, SupportsIndex) else None
+    except TypeError:  # a tensor of floating-point numbers
+        integer = None
+
+    if integer is None:
+        raise ArgumentError(f"{name} takes integers, not {number!r}")
+    if integer < smallest or isinstance(number, bool):
+        raise ArgumentError(f"{name} takes integers of at least {smallest}, not {number!r}")
+    if integer > largest:
+        raise ArgumentError(f"{name} takes integers of at most {largest}, not {number!r}")
+    return integer

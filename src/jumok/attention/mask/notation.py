@@ -1,69 +1,39 @@
-"""Masks as text: draw a mask as a grid of characters, and parse an expression into a mask."""
+"""Masks as text and pictures: parse an expression into a mask, and draw a mask in characters or as SVG."""
 
 from __future__ import annotations
 
 import ast
 import difflib
 import inspect
-from collections.abc import Callable
+from html import escape
 
 from torch import Tensor
 
-from jumok.attention import mask as masks
 from jumok.attention.grid import Grid
 from jumok.errors import ArgumentError, JumokError
 
-from .base import Mask
-from .composite_masks import And, Or
+from .base import MASK_FUNCTIONS, And, Mask, Or
+from .position_masks import causal
+from .table_masks import given
 
 MAX_DRAWING_SIZE = 32  # positions; a terminal has eighty columns
 MAX_QUOTE = 80  # characters of an expression that an error message repeats
 
-MASK_FUNCTIONS: dict[str, Callable[..., Mask]] = {
-    "window": masks.window,
-    "prefix": masks.prefix,
-    "padding": masks.padding,
-    "documents": masks.documents,
-    "global_at": masks.global_at,
-    "random_keys": masks.random_keys,
-    "blocks": masks.blocks,
-    "edge": masks.edge,
-}
-#: one way to write each mask, for messages
-EXAMPLES = {
-    "causal": "causal",
-    "window": "window(64)",
-    "prefix": "prefix(4)",
-    "padding": "padding([5, 3])",
-    "documents": "documents([0, 0, 1])",
-    "global_at": "global_at([0])",
-    "random_keys": "random_keys(3, seed=0, length=64)",
-    "blocks": "blocks(16)",
-    "edge": "edge(query=3, key=1)",
-}
-
-
-def draw(mask: Mask, queries: int | None = None, keys: int | None = None) -> str:
-    """Return the expression of a mask and a drawing of batch row 0, head 0: ■ may attend, · may not."""
-    rows = [" ".join("■" if allowed else "·" for allowed in row) for row in evaluate_cells(mask, queries, keys)]
-    if queries is None and keys is None and mask.drawing_size > MAX_DRAWING_SIZE:
-        rows.append(f"(the first {MAX_DRAWING_SIZE} of {mask.drawing_size:,} positions)")
-    return "\n".join([repr(mask), *rows])
-
-
-def evaluate_cells(mask: Mask, queries: int | None = None, keys: int | None = None) -> list[list[bool]]:
-    """Return the cells that ``draw`` shows, one list per query."""
-    size = min(max(mask.drawing_size, 4), MAX_DRAWING_SIZE)
-    table_sizes = mask.table_sizes
-    rows = min(queries or size, table_sizes.get("query", queries or size))
-    columns = min(keys or size, table_sizes.get("key", keys or size))
-    grid = Grid(range(1), range(1), range(rows), range(columns))
-    cells: list[list[bool]] = mask.evaluate(grid).expand(grid.shape)[0, 0].tolist()
-    return cells
+# The drawing for notebooks: one square per cell. It needs no drawing library.
+CELL, GAP = 14, 2  # pixels
+# pixels for the numbers of the queries, the title with the numbers of the keys, the note
+LEFT, TOP, BOTTOM = 28, 44, 20
+ALLOWED, FORBIDDEN, INK = "#08306b", "#e3edf7", "#444444"
+CHARACTER_WIDTH = 7.3  # pixels of a character of the title
+MAX_TITLE = 120  # characters
 
 
 def parse(text: str) -> Mask:
-    """Parse an expression of mask names, ``&``, ``|``, ``~`` and integers. Nothing is executed."""
+    """Parse an expression such as ``"causal & (window(4) | global_at([0]))"``. Nothing is executed.
+
+    Args:
+        text: Mask names, ``&``, ``|``, ``~``, parentheses and integers.
+    """
     try:
         return _build_mask(ast.parse(text.strip(), mode="eval").body, text)
     except (SyntaxError, ValueError) as error:
@@ -106,7 +76,7 @@ def _build_mask(node: ast.expr, text: str) -> Mask:
         case ast.UnaryOp(op=ast.Invert(), operand=inner):
             return ~_build_mask(inner, text)
         case ast.Name(id="causal"):
-            return masks.causal
+            return causal
         case ast.Call(func=ast.Name(id=name)) if name in MASK_FUNCTIONS:
             return _call_mask_function(name, node, text)
 
@@ -114,7 +84,7 @@ def _build_mask(node: ast.expr, text: str) -> Mask:
 
 
 def _call_mask_function(name: str, call: ast.Call, text: str) -> Mask:
-    function = MASK_FUNCTIONS[name]
+    function, example = MASK_FUNCTIONS[name]
     arguments = [_parse_literal(argument, text) for argument in call.args]
     keywords = {str(keyword.arg): _parse_literal(keyword.value, text) for keyword in call.keywords}
     try:
@@ -122,8 +92,7 @@ def _call_mask_function(name: str, call: ast.Call, text: str) -> Mask:
     except TypeError:
         parameters = ", ".join(inspect.signature(function).parameters)
         raise ArgumentError(
-            f"{_shorten(ast.unparse(call))} has wrong arguments; write {name}({parameters}), "
-            f"for example {EXAMPLES[name]}"
+            f"{_shorten(ast.unparse(call))} has wrong arguments; write {name}({parameters}), for example {example}"
         ) from None
 
 
@@ -131,7 +100,7 @@ def _suggest_mask(node: ast.expr) -> str:
     """Return what to write instead of an expression that is not a mask."""
     match node:
         case ast.Name(id=name) if name in MASK_FUNCTIONS:
-            return f"{name} needs arguments: did you mean {EXAMPLES[name]}?"
+            return f"{name} needs arguments: did you mean {MASK_FUNCTIONS[name].example}?"
         case ast.Call(func=ast.Name(id="causal")):
             return "did you mean causal, without parentheses?"
         case ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
@@ -139,21 +108,24 @@ def _suggest_mask(node: ast.expr) -> str:
         case ast.Tuple():
             return "join masks with & | ~, not with commas"
     wrong = ast.unparse(node).partition("(")[0]
-    similar = difflib.get_close_matches(wrong.lower(), EXAMPLES, 1)
+    examples = {"causal": "causal", **{name: example for name, (_, example) in MASK_FUNCTIONS.items()}}
+    similar = difflib.get_close_matches(wrong.lower(), examples, 1)
     if similar:
-        return f"did you mean {EXAMPLES[similar[0]]}?"
-    return f"choose from {', '.join(EXAMPLES.values())}, joined by & | ~"
+        return f"did you mean {examples[similar[0]]}?"
+    return f"choose from {', '.join(examples.values())}, joined by & | ~"
 
 
 def suggest_mask_for(value: object) -> str | None:
     """Return a message that says which mask to write instead of a mask function or a tensor; None for other values.
 
-    >>> suggest_mask_for(masks.window)
+    >>> from jumok.attention import mask
+    >>> suggest_mask_for(mask.window)
     'mask.window is a function, not yet a mask; call it with its arguments, for example mask.window(64)'
     """
-    examples = EXAMPLES | {"given": "given(tensor)", "parse": 'parse("causal & window(64)")'}
-    for name, example in examples.items():
-        if value is getattr(masks, name):
+    functions = [*MASK_FUNCTIONS.values(), (given, "given(tensor)"), (parse, 'parse("causal & window(64)")')]
+    for function, example in functions:
+        if value is function:
+            name = function.__name__
             return f"mask.{name} is a function, not yet a mask; call it with its arguments, for example mask.{example}"
     if isinstance(value, Tensor):
         return "a tensor is not a mask; write mask.given(tensor), with booleans in which True = may attend"
@@ -167,3 +139,55 @@ def _parse_literal(node: ast.expr, text: str) -> object:
         raise ArgumentError(
             f"{_shorten(ast.unparse(node))!r} in {_shorten(text)!r} must be an integer or a list of integers"
         ) from None
+
+
+def draw(mask: Mask, queries: int | None = None, keys: int | None = None) -> str:
+    """Return the expression of a mask and a drawing of batch row 0, head 0: ■ may attend, · may not."""
+    rows = [" ".join("■" if allowed else "·" for allowed in row) for row in evaluate_cells(mask, queries, keys)]
+    if queries is None and keys is None and mask.drawing_size > MAX_DRAWING_SIZE:
+        rows.append(f"(the first {MAX_DRAWING_SIZE} of {mask.drawing_size:,} positions)")
+    return "\n".join([repr(mask), *rows])
+
+
+def evaluate_cells(mask: Mask, queries: int | None = None, keys: int | None = None) -> list[list[bool]]:
+    """Return the cells that ``draw`` shows, one list per query."""
+    size = min(max(mask.drawing_size, 4), MAX_DRAWING_SIZE)
+    table_sizes = mask.table_sizes
+    rows = min(queries or size, table_sizes.get("query", queries or size))
+    columns = min(keys or size, table_sizes.get("key", keys or size))
+    grid = Grid(range(1), range(1), range(rows), range(columns))
+    cells: list[list[bool]] = mask.evaluate(grid).expand(grid.shape)[0, 0].tolist()
+    return cells
+
+
+def render_svg(mask: Mask) -> str:
+    """Return a drawing of a mask for batch row 0 and head 0: dark cells may attend."""
+    cells = evaluate_cells(mask)
+    columns = len(cells[0]) if cells else 0
+    expression = repr(mask)
+    title = expression if len(expression) <= MAX_TITLE else expression[: MAX_TITLE - 1] + "…"
+    step = CELL + GAP
+    bottom = TOP + step * len(cells)
+    note = "query down, key across; dark: may attend"
+    if mask.drawing_size > MAX_DRAWING_SIZE:
+        note += f"; the first {MAX_DRAWING_SIZE} of {mask.drawing_size:,} positions"
+    width = round(max(LEFT + step * columns, CHARACTER_WIDTH * len(title), 5.4 * len(note)) + 8)
+
+    texts = [_write(4, 16, escape(title), 12, "start"), _write(4, bottom + 14, note, 9, "start")]
+    every = 1 if columns <= 10 else 4  # numbers of two digits need more room than a cell
+    texts += [_write(LEFT + step * key + CELL / 2, TOP - 6, str(key), 9, "middle") for key in range(0, columns, every)]
+    texts += [_write(LEFT - 6, TOP + step * query + 11, str(query), 9, "end") for query in range(0, len(cells), every)]
+    squares = [
+        f'<rect x="{LEFT + step * key}" y="{TOP + step * query}" width="{CELL}" height="{CELL}" '
+        f'fill="{ALLOWED if allowed else FORBIDDEN}"/>'
+        for query, row in enumerate(cells)
+        for key, allowed in enumerate(row)
+    ]
+    size = f'width="{width}" height="{bottom + BOTTOM}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(squares + texts)}</svg>'
+
+
+def _write(x: int | float, y: int | float, text: str, size: int, anchor: str) -> str:
+    """Return a line of text."""
+    font = f'font-family="sans-serif" font-size="{size}" fill="{INK}"'
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" {font}>{text}</text>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,10 +10,11 @@ from torch import Tensor
 
 from jumok.attention.grid import BlockGrid, Grid
 from jumok.axes import Allowed
-from jumok.errors import ShapeError
+from jumok.errors import ArgumentError, ShapeError
 
-from .band import Band
-from .base import FULL, BlockClasses, Mask, classify, classify_equality
+from .base import FULL, Band, BlockClasses, Mask, check_integer, classify, classify_equality, mask_function
+
+Indices = int | Iterable[int] | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,6 +36,9 @@ class Causal(Mask):
 
     def __repr__(self) -> str:
         return "causal"
+
+
+causal: Mask = Causal()
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,6 +76,17 @@ class Window(Mask):
         return f"window({self.size})"
 
 
+@mask_function("window(64)")
+def window(n: int) -> Mask:
+    """Allow keys at a distance below ``n``.
+
+    Args:
+        n: Distance bound, at least 1. Together with ``causal``, ``n`` keys are allowed, including the query's own
+            position; alone, 2n - 1.
+    """
+    return Window(check_integer("window", n, 1))
+
+
 @dataclass(frozen=True, repr=False)
 class Prefix(Mask):
     """key < size: every query attends to the beginning. A prefix language model uses ``prefix(n) | causal``."""
@@ -92,6 +108,12 @@ class Prefix(Mask):
 
     def __repr__(self) -> str:
         return f"prefix({self.size})"
+
+
+@mask_function("prefix(4)")
+def prefix(n: int) -> Mask:
+    """Allow the first ``n`` keys."""
+    return Prefix(check_integer("prefix", n, 0))
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,6 +138,13 @@ class GlobalAt(Mask):
 
     def __repr__(self) -> str:
         return f"global_at({list(self.positions)})"
+
+
+@mask_function("global_at([0])")
+def global_at(positions: int | Iterable[int]) -> Mask:
+    """Allow every cell whose query or key is at one of these positions."""
+    positions = positions if isinstance(positions, Iterable) else (positions,)
+    return GlobalAt(tuple(sorted({check_integer("global_at", position, 0) for position in positions})))
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,6 +203,10 @@ class RandomKeys(Mask):
         return draws
 
     @property
+    def is_traceable(self) -> bool:
+        return False  # its integers of 64 bits have no kernel
+
+    @property
     def drawing_size(self) -> int:
         return self.length
 
@@ -198,6 +231,24 @@ def _hash_position(seed: int, query: Tensor, turn: int) -> Tensor:
     bits = (bits ^ shift_right(bits, 30)) * _to_signed(0xBF58476D1CE4E5B9)
     bits = (bits ^ shift_right(bits, 27)) * _to_signed(0x94D049BB133111EB)
     return bits ^ shift_right(bits, 31)
+
+
+@mask_function("random_keys(3, seed=0, length=64)")
+def random_keys(n: int, seed: int, length: int, block: int = 1) -> Mask:
+    """Allow ``n`` random keys for each query, the same in all heads.
+
+    Args:
+        n: Number of keys per query; with ``block``, number of blocks of keys.
+        length: Keys are drawn from positions 0 to ``length - 1``.
+        block: Positions per block: the queries of a block share ``n`` random blocks of keys, as in BigBird. A block of
+            64 or more lets the ``blocked`` backend skip most of a long text; single keys, the default, do not.
+    """
+    return RandomKeys(
+        check_integer("random_keys", n, 0),
+        check_integer("the seed of random_keys", seed, 0, 2**128),
+        check_integer("random_keys", length, 1),
+        check_integer("the block of random_keys", block, 1),
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -259,6 +310,32 @@ class BlocksOf(Mask):
         return f"blocks({self.size[0]}, shift={self.shift[0]})" if self.shift[0] else f"blocks({self.size[0]})"
 
 
+@mask_function("blocks(16)")
+def blocks(size: int | Sequence[int], shift: int | Sequence[int] = 0, grid: Sequence[int] | None = None) -> Mask:
+    """Allow keys in the same block as the query: equal ``(position - shift) // size``, without wrapping around.
+
+    Args:
+        size: Positions per block; on a grid, (rows, columns).
+        shift: Offset of the first block; on a grid, (rows, columns).
+        grid: (rows, columns) of an image whose positions are numbered row by row; then both axes must agree, as in
+            ``blocks((7, 7), grid=(56, 56), shift=(3, 3))``. None for a line of positions.
+    """
+    if grid is None:
+        if isinstance(size, Sequence) or isinstance(shift, Sequence):
+            raise ArgumentError("blocks with two sizes needs grid=(rows, columns)")
+        return BlocksOf((check_integer("blocks", size, 1),), (check_integer("the shift of blocks", shift, 0),), ())
+
+    sizes = size if isinstance(size, Sequence) else (size, size)
+    shifts = shift if isinstance(shift, Sequence) else (shift, shift)
+    if len(sizes) != 2 or len(shifts) != 2 or len(grid) != 2:
+        raise ArgumentError(f"blocks on a grid takes pairs; got size {sizes}, shift {shifts}, grid {grid}")
+    return BlocksOf(
+        tuple(check_integer("blocks", size, 1) for size in sizes),
+        tuple(check_integer("the shift of blocks", shift, 0) for shift in shifts),
+        tuple(check_integer("the grid of blocks", side, 1) for side in grid),
+    )
+
+
 @dataclass(frozen=True, repr=False)
 class Edge(Mask):
     """The cells of these queries, keys, heads and batch rows."""
@@ -316,6 +393,34 @@ class Edge(Mask):
             if indices is not None
         ]
         return f"edge({', '.join(arguments)})"
+
+
+@mask_function("edge(query=3, key=1)")
+def edge(query: Indices = None, key: Indices = None, head: Indices = None, batch: Indices = None) -> Mask:
+    """Allow one cell, or a rectangle of cells. ``mask & ~edge(...)`` forbids it.
+
+    Args:
+        query: Query position or positions; None = all.
+        key: Key position or positions; None = all.
+        head: Head index or indices; None = all.
+        batch: Batch row or rows; None = all.
+    """
+    return Edge(
+        _sort_indices("query", query),
+        _sort_indices("key", key),
+        _sort_indices("head", head),
+        _sort_indices("batch", batch),
+    )
+
+
+def _sort_indices(name: str, indices: Indices) -> tuple[int, ...] | None:
+    if indices is None:
+        return None
+    numbers = indices if isinstance(indices, Iterable) else (indices,)
+    distinct = tuple(sorted({check_integer(f"the {name} of edge", number, 0) for number in numbers}))
+    if not distinct:
+        raise ArgumentError(f"edge got an empty list for {name}; leave {name} out to mean all")
+    return distinct
 
 
 def _is_among(positions: Tensor, chosen: tuple[int, ...]) -> Tensor:

@@ -11,11 +11,10 @@ from jumok.models import Config
 from .bert import BertDialect, DistilBertDialect, RobertaDialect
 from .dialect import Dialect
 from .gpt2 import GPT2Dialect
+from .images import DeiTDialect, SwinDialect, ViTDialect
 from .llama import LlamaDialect
 from .marian import MarianDialect, PegasusDialect
-from .swin import SwinDialect
 from .t5 import T5Dialect
-from .vit import DeiTDialect, ViTDialect
 from .whisper import WhisperDialect
 from .xlm import XLMDialect
 

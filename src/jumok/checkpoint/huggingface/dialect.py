@@ -161,32 +161,10 @@ def format_activation(activation: str, preferred: str = "") -> str:
     return preferred if preferred in names else names[0]
 
 
-def size_field(name: str, ours: str, default: int) -> Field:
-    """Return a field of (rows, columns), which config.json stores as one number for a square."""
-    return Field(name, ours, default, _parse_size, lambda size: size[0] if size[0] == size[1] else list(size))
-
-
-def _parse_size(name: str, value: JSONValue) -> list[int]:
-    pair = [value, value] if isinstance(value, int) else value
-    if not (isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)):
-        raise CheckpointError(f"{name} in config.json must be one or two integers, not {str(value)[:80]!r}")
-    return pair
-
-
 def list_architectures(hf_config: JSONObject) -> list[str]:
     """Return the class names that a config lists under "architectures"."""
     architectures = hf_config.get("architectures")
     return [str(name) for name in architectures] if isinstance(architectures, list) else []
-
-
-def parse_image_head(hf_config: JSONObject, architectures: Mapping[str | None, str]) -> JSONObject:
-    """Return our head and its number of classes from the first architecture; "none" if the config names none."""
-    names = list_architectures(hf_config)
-    heads = {name: head for head, name in architectures.items()}
-    if names and names[0] not in heads:
-        raise CheckpointError(f"config.json has architecture {names[0][:80]!r}; supported: {', '.join(heads)}")
-    head = heads[names[0]] if names else "none"
-    return {"head": head} if head == "none" else {"head": head, "classes": parse_class_count(hf_config)}
 
 
 def parse_class_count(hf_config: JSONObject) -> JSONValue:

@@ -51,9 +51,7 @@ class Container:
     """What the container of an audio file says about its audio.
 
     Attributes:
-        format: Name of the format: "WAV", "FLAC", "OGG" or "MP3".
         rate: Frames per second; None if only the decoder reads it.
-        channels: Number of channels; None if only the decoder reads it.
         frames: Number of frames (one sample of each channel); None if only the decoder reads it.
         max_trimmed: How many frames a decoder may leave out at the start and the end.
         prefix: Bytes that the decoder must read before the file, which give the length of a stream without a header.

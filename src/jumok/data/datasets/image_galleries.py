@@ -14,9 +14,9 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from jumok.data.batches.split import Split, assign_split
-from jumok.data.datasets.text_corpora import Language, Report, require_entry_folder
+from jumok.data.datasets.text_corpora import Language, require_entry_folder
 from jumok.data.images.image_files import image_to_tensor, open_image
-from jumok.errors import DataError
+from jumok.errors import DataError, Report
 
 Artist = Literal["google", "twitter"]
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -27,12 +27,7 @@ _MAN_AND_WOMAN_TO_PERSON = str.maketrans("\U0001f468\U0001f469", "\U0001f9d1\U00
 
 
 class LabelledImages(NamedTuple):
-    """Images of one size with a class each.
-
-    Attributes:
-        pixels: Integers from 0 to 255, [image, channel, row, column].
-        labels: Index of each image's class in `classes`.
-    """
+    """Images of one size with a class each."""
 
     pixels: UInt8[Tensor, "image channel row column"]
     labels: Int[Tensor, " image"]
@@ -47,10 +42,10 @@ def load_emoji(
     artist: Artist = "google",
 ) -> Iterator[tuple[Path, str]]:
     """Yield (image file of 64 x 64 pixels, name). All variants of an emoji (skin tone, gender) are in one split."""
-    folder = require_entry_folder("emoji", download=download_report is not None, report=download_report)
+    folder = require_entry_folder("emoji", download_report)
     images = folder
     if artist == "twitter":
-        images = require_entry_folder("emoji-twitter", download=download_report is not None, report=download_report)
+        images = require_entry_folder("emoji-twitter", download_report)
     names = _read_emoji_names(folder, language)
     for emoji in json.loads((folder / "emoji.json").read_bytes()):
         base = _decode_characters(emoji["unified"], keep_tones=False)
@@ -81,7 +76,7 @@ def _decode_characters(unified: str, keep_tones: bool) -> str:
 
 def load_mnist(split: Split = "train", download_report: Report | None = None) -> LabelledImages:
     """Load 60,000 handwritten digits of 28 x 28 pixels, or the 10,000 of the test set."""
-    folder = require_entry_folder("mnist", download=download_report is not None, report=download_report)
+    folder = require_entry_folder("mnist", download_report)
     part = "train" if split == "train" else "t10k"
     pixels = _read_idx_file(folder / f"{part}-images-idx3-ubyte")
     labels = _read_idx_file(folder / f"{part}-labels-idx1-ubyte")
@@ -101,7 +96,7 @@ def _read_idx_file(path: Path) -> Tensor:
 
 def load_cifar10(split: Split = "train", download_report: Report | None = None) -> LabelledImages:
     """Load 50,000 photographs of 32 x 32 pixels in 10 classes, or the 10,000 of the test set."""
-    folder = require_entry_folder("cifar10", download=download_report is not None, report=download_report)
+    folder = require_entry_folder("cifar10", download_report)
     files = [f"data_batch_{number}.png" for number in range(1, 6)] if split == "train" else ["test_batch.png"]
     # each row of pixels of these files is one photograph
     sheets = [image_to_tensor(open_image(folder / file)).permute(1, 2, 0) for file in files]

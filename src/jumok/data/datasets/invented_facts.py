@@ -49,12 +49,7 @@ FACT_KINDS = {name: FactKind(**fields) for name, fields in _FACT_FIELDS.items()}
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact.
-
-    Attributes:
-        kind: The name of its kind in ``FACT_KINDS``.
-        name: The name that answers a question about it.
-    """
+    """One fact."""
 
     kind: str
     person: str

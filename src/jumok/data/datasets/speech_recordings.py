@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jumok.data.audio.audio_files import is_audio_path
-from jumok.data.datasets.text_corpora import Report, require_entry_folder
-from jumok.errors import ArgumentError, DataError
+from jumok.data.datasets.text_corpora import require_entry_folder
+from jumok.errors import ArgumentError, DataError, Report
 from jumok.files import read_limited
 
 # by the start of the file's name; all others are English
@@ -39,7 +39,6 @@ class Recording:
 
     Attributes:
         text: What is said, without remarks about noises. Case and punctuation are those of the source.
-        language: The language, as a two-letter code.
     """
 
     path: Path
@@ -56,7 +55,7 @@ def list_recordings(name: str, download_report: Report | None = None) -> list[Re
     """
     if name not in _READERS:
         raise ArgumentError(f"there are no recordings in {name!r}; choose one of {', '.join(_READERS)}")
-    folder = require_entry_folder(name, download=download_report is not None, report=download_report)
+    folder = require_entry_folder(name, download_report)
     return sorted(_READERS[name](folder), key=lambda recording: recording.path)
 
 
@@ -138,9 +137,12 @@ def read_textgrid(path: Path) -> dict[str, list[RecordedWord]]:
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as a TextGrid: {str(error)[:200]}") from None
     for name, intervals in tiers.items():
-        times = [time for interval in intervals for time in (interval.start, interval.end)]
-        if times != sorted(times) or not all(map(math.isfinite, times)):
-            raise DataError(f"{path}: the times of the intervals of {name!r} do not increase")
+        last = -math.inf
+        for number, word in enumerate(intervals, 1):
+            if not last <= word.start <= word.end < math.inf:
+                times = f"from {word.start} to {word.end} seconds, after one that ends at {last}"
+                raise DataError(f"{path}: interval {number} of {name!r} goes {times}")
+            last = word.end
     return tiers
 
 

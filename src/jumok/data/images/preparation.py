@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from reprlib import repr as abbreviate  # limits depth and length
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy
 import torch
 from jaxtyping import UInt8
@@ -18,6 +19,7 @@ MAX_OVERSIZE = 8  # how much longer than the model's input the sides may be befo
 # index = Pillow's number of the filter, as stored in preprocessor_config.json
 RESAMPLINGS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 PREPROCESSOR_FILE = "preprocessor_config.json"
+UNSUPPORTED = {"default_to_square": False, "do_pad": True}  # settings of other processors
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,6 @@ class Preparation:
         crop: (rows, columns) of the center crop; None crops nothing.
         rescale: Factor for pixels from 0 to 255.
         mean: One number per channel (1 or 3), subtracted after rescaling.
-        std: One number per channel to divide by.
 
     >>> from PIL import Image
     >>> Preparation((32, 48)).apply(Image.new("RGB", (100, 100))).shape
@@ -124,27 +125,86 @@ class Preparation:
         Args:
             settings: The content; missing settings have the defaults of the processor that it names.
         """
-        is_deit = _read_processor_type(settings) == "DeiTImageProcessor"
-        default_size = 256 if is_deit else 224
-        _require_settings(settings, {"default_to_square": True, "do_pad": False, "size_divisor": None})
+        try:
+            read = msgspec.convert(settings, _Settings)
+        except (msgspec.ValidationError, OverflowError) as error:
+            raise ImageError(f"{PREPROCESSOR_FILE} has an unusable setting: {str(error)[:200]}") from None
+        is_deit = read.is_deit
+        for name, setting in UNSUPPORTED.items():
+            if getattr(read, name) is setting:
+                raise ImageError(f"{PREPROCESSOR_FILE} has {name} = {setting}; only {not setting} is supported")
 
-        resample = settings.get("resample", 3 if is_deit else 2)
-        if type(resample) is not int or not 0 <= resample < len(RESAMPLINGS):
-            raise ImageError(
-                f"resample in {PREPROCESSOR_FILE} must be an integer from 0 to 5, not {abbreviate(resample)}"
-            )
-
-        do_normalize = _read_flag(settings, "do_normalize", True)
+        size = (256 if is_deit else 224) if read.size is None else read.size
+        crop = 224 if read.crop_size is None else read.crop_size
+        do_crop = is_deit if read.do_center_crop is None else read.do_center_crop
+        resample = (3 if is_deit else 2) if read.resample is None else read.resample
+        mean, std = (0.0,) * channels, (1.0,) * channels
+        if read.do_normalize is not False:
+            mean = _repeat_channels("image_mean", read.image_mean, channels)
+            std = _repeat_channels("image_std", read.image_std, channels)
+        rescale = 1 / 255 if read.rescale_factor is None else read.rescale_factor
         return Preparation(
-            size=_read_size(settings, "size", default_size) if _read_flag(settings, "do_resize", True) else None,
-            crop=_read_size(settings, "crop_size", 224) if _read_flag(settings, "do_center_crop", is_deit) else None,
+            size=None if read.do_resize is False else _get_rows_and_columns(size),
+            crop=_get_rows_and_columns(crop) if do_crop else None,
             resampling=RESAMPLINGS[resample],
-            rescale=(
-                _read_number(settings, "rescale_factor", 1 / 255) if _read_flag(settings, "do_rescale", True) else 1.0
-            ),
-            mean=_read_channels(settings, "image_mean", channels) if do_normalize else (0.0,) * channels,
-            std=_read_channels(settings, "image_std", channels) if do_normalize else (1.0,) * channels,
+            rescale=1.0 if read.do_rescale is False else rescale,
+            mean=mean,
+            std=std,
         )
+
+
+class _Size(msgspec.Struct):
+    height: int
+    width: int
+
+
+class _Settings(msgspec.Struct):
+    """The content of preprocessor_config.json; None where the processor's default applies."""
+
+    image_processor_type: str | None = None
+    feature_extractor_type: str | None = None
+    do_resize: bool | None = None
+    size: int | _Size | None = None
+    resample: Annotated[int, msgspec.Meta(ge=0, lt=len(RESAMPLINGS))] | None = None
+    do_center_crop: bool | None = None
+    crop_size: int | _Size | None = None
+    do_rescale: bool | None = None
+    rescale_factor: float | None = None
+    do_normalize: bool | None = None
+    image_mean: float | list[float] | None = None
+    image_std: float | list[float] | None = None
+    default_to_square: bool | None = None
+    do_pad: bool | None = None
+    size_divisor: None = None
+
+    @property
+    def is_deit(self) -> bool:
+        """Whether the processor is DeiT's and not ViT's; its key changed over the years, the oldest files have none."""
+        declared = self.image_processor_type or self.feature_extractor_type
+        if declared is None:
+            return bool(self.do_center_crop)
+        name = declared.removesuffix("Fast").removesuffix("Pil").replace("FeatureExtractor", "ImageProcessor")
+        if name not in ("ViTImageProcessor", "DeiTImageProcessor"):
+            raise ImageError(
+                f"{PREPROCESSOR_FILE} is for {abbreviate(declared)}; only ViTImageProcessor and DeiTImageProcessor are "
+                "supported. Without the file, images are resized to the model's size with a mean and deviation of 0.5"
+            )
+        return name == "DeiTImageProcessor"
+
+
+def _get_rows_and_columns(size: int | _Size) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (size.height, size.width)
+
+
+def _repeat_channels(name: str, numbers: float | list[float] | None, channels: int) -> tuple[float, ...]:
+    """Return one number per channel; a single number is for all of them, and None is 0.5."""
+    if not isinstance(numbers, list):
+        return (0.5 if numbers is None else float(numbers),) * channels
+    if len(numbers) != channels:
+        raise ImageError(
+            f"{name} in {PREPROCESSOR_FILE} has {len(numbers)} numbers, but the model reads {channels} channels"
+        )
+    return tuple(numbers)
 
 
 def stretch_pixels(pixels: Pixels) -> UInt8[numpy.ndarray, "row column *channel"]:
@@ -159,71 +219,3 @@ def stretch_pixels(pixels: Pixels) -> UInt8[numpy.ndarray, "row column *channel"
 def _to_bytes(pixels: Pixels) -> UInt8[numpy.ndarray, "row column *channel"]:
     array: numpy.ndarray = pixels.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()
     return array[..., 0] if array.shape[2] == 1 else array
-
-
-def _read_processor_type(settings: dict[str, Any]) -> str:
-    """Return the name of the processor; its key changed over the years, and the oldest files have none."""
-    declared = settings.get("image_processor_type", settings.get("feature_extractor_type"))
-    if declared is None:
-        return "DeiTImageProcessor" if settings.get("do_center_crop") else "ViTImageProcessor"
-
-    name = declared if isinstance(declared, str) else ""
-    name = name.removesuffix("Fast").removesuffix("Pil").replace("FeatureExtractor", "ImageProcessor")
-    if name not in ("ViTImageProcessor", "DeiTImageProcessor"):
-        raise ImageError(
-            f"{PREPROCESSOR_FILE} is for {abbreviate(declared)}; only ViTImageProcessor and DeiTImageProcessor are "
-            "supported. Without the file, images are resized to the model's size with a mean and deviation of 0.5"
-        )
-    return name
-
-
-def _require_settings(settings: dict[str, Any], expected: dict[str, bool | None]) -> None:
-    """Refuse settings that are present and differ from the only supported ones."""
-    for name, supported in expected.items():
-        setting = settings.get(name)
-        if setting is not None and setting != supported:
-            raise ImageError(f"{PREPROCESSOR_FILE} has {name} = {abbreviate(setting)}; only {supported!r} is supported")
-
-
-def _read_flag(settings: dict[str, Any], name: str, default: bool) -> bool:
-    flag = settings.get(name)
-    if flag is None:
-        return default
-    if not isinstance(flag, bool):
-        raise ImageError(f"{name} in {PREPROCESSOR_FILE} must be true or false, not {abbreviate(flag)}")
-    return flag
-
-
-def _read_size(settings: dict[str, Any], name: str, default: int) -> tuple[int, int]:
-    """Read rows and columns: one integer for both, or {"height": ..., "width": ...}."""
-    size = settings.get(name)
-    if size is None:
-        size = default
-    height, width = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
-    if type(height) is not int or type(width) is not int:
-        raise ImageError(
-            f"{name} in {PREPROCESSOR_FILE} must be an integer, or a height and a width, not {abbreviate(size)}"
-        )
-    return height, width
-
-
-def _read_number(settings: dict[str, Any], name: str, default: float) -> float:
-    number = settings.get(name)
-    if number is None:
-        return default
-    is_exact_integer = isinstance(number, int) and not isinstance(number, bool) and abs(number) < 2**53
-    if not is_exact_integer and not isinstance(number, float):
-        raise ImageError(f"{name} in {PREPROCESSOR_FILE} must be a number, not {abbreviate(number)}")
-    return float(number)
-
-
-def _read_channels(settings: dict[str, Any], name: str, channels: int) -> tuple[float, ...]:
-    """Read one number per channel, or one number for all."""
-    numbers = settings.get(name)
-    if not isinstance(numbers, list):
-        return (_read_number(settings, name, 0.5),) * channels
-    if len(numbers) != channels:
-        raise ImageError(
-            f"{name} in {PREPROCESSOR_FILE} has {len(numbers)} numbers, but the model reads {channels} channels"
-        )
-    return tuple(_read_number({name: number}, name, 0.5) for number in numbers)

@@ -6,11 +6,11 @@ import csv
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from jumok.data.readers import hub_datasets
 from jumok.data.readers.file_format import FileFormat
@@ -29,8 +29,9 @@ from jumok.errors import DataError, describe_type
 
 TABLE_EXTENSIONS = (".tsv", ".csv", ".jsonl", ".parquet")
 MAX_CELL = 1_000_000  # characters; learning tokens from a longer word takes minutes
-PREVIEW_ROWS = 1000  # rows that are read before deciding whether the first is a header
+PREVIEW_ROWS = 1000  # rows after the first that are read before deciding whether it is a header
 PREVIEW_SIZE = 2**20  # characters of these rows
+Item = TypeVar("Item")
 Row = tuple[int, list[str]]  # line number, cells
 Line = tuple[int, str]  # line number, line
 Record = tuple[int, Mapping[str, Any]]  # line number, JSON object
@@ -59,7 +60,6 @@ class TableNotice(Notice):
     """How a table is read: its separator, its header, the columns that are taken, and its first example.
 
     Attributes:
-        path: The file, or the name of the dataset.
         has_header: Whether the first row is a header; None if the format names every field (JSONL).
         separator: What separates the cells; None if the format names every field.
         is_header_given: Whether the user said if there is a header.
@@ -153,7 +153,7 @@ def _read_file_rows(
         if extension == ".csv":
             # the csv module's default limit of 131,072 characters per cell is too small for long texts; it is global
             csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
-            first_lines = _read_first_lines(lines)
+            first_lines = _take_preview(lines, PREVIEW_LINES, lambda line: len(line[1]))
             separator = find_separator(columns, [line for _, line in first_lines])
             lines = chain(first_lines, lines)
         rows = _split_tsv(lines) if separator == "\t" else _split_csv(path, lines, problems, separator)
@@ -186,15 +186,16 @@ def _read_parquet(path: Path, columns: Sequence[Column]) -> Iterator[Record]:
         raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
 
 
-def _read_first_lines(lines: Iterator[Line]) -> list[Line]:
-    first_lines: list[Line] = []
+def _take_preview(items: Iterator[Item], count: int, measure: Callable[[Item], int]) -> list[Item]:
+    """Return the first lines or rows: at most ``count`` of them, and about PREVIEW_SIZE characters."""
+    preview: list[Item] = []
     size = 0
-    for number, line in lines:
-        first_lines.append((number, line))
-        size += len(line)
-        if len(first_lines) == PREVIEW_LINES or size > PREVIEW_SIZE:
+    for item in items:
+        preview.append(item)
+        size += measure(item)
+        if len(preview) == count or size > PREVIEW_SIZE:
             break
-    return first_lines
+    return preview
 
 
 def _split_tsv(lines: Iterator[Line]) -> Iterator[Row]:
@@ -234,7 +235,7 @@ def _select_columns(
 ) -> Iterator[Row]:
     """Find the columns by the first rows, and yield their cells."""
     previous_problems = problems.count
-    preview = _read_preview(rows)
+    preview = _take_preview(rows, PREVIEW_ROWS + 1, lambda row: sum(map(len, row[1])))
     if not preview:
         return
     first_number, first_cells = preview[0]
@@ -261,17 +262,6 @@ def _select_columns(
         yield number, selected
     if is_empty and problems.count == previous_problems:
         problems.report(f"{path}:{first_number}", "the table has column names but no rows")
-
-
-def _read_preview(rows: Iterator[Row]) -> list[Row]:
-    preview: list[Row] = []
-    size = 0
-    for row in rows:
-        preview.append(row)
-        size += sum(map(len, row[1]))
-        if len(preview) > PREVIEW_ROWS or size > PREVIEW_SIZE:
-            break
-    return preview
 
 
 def _name_cells(columns: Sequence[Column], cells: Sequence[str]) -> dict[str, str]:
@@ -301,7 +291,7 @@ def _select_columns_of_records(
     is_first = True
     for number, record in records:
         try:
-            keys = keys or find_keys(columns, list(_select_fields(record, columns)))
+            keys = keys or find_keys(columns, list(_select_fields(record, find_keys(columns, list(record)))))
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         try:
@@ -316,21 +306,16 @@ def _select_columns_of_records(
         yield number, cells
 
 
-def _select_fields(record: Mapping[str, Any], columns: Sequence[Column]) -> Mapping[str, Any]:
-    """Return the fields of a record; those of its "translation" if that has the columns."""
+def _select_fields(record: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
+    """Return the fields of a record; those of its "translation" if the record itself does not have the keys."""
     translation = record.get("translation")
-    if isinstance(translation, Mapping) and not set(find_keys(columns, list(record))) <= record.keys():
-        return translation
-    return record
+    has_keys = set(keys) <= record.keys()
+    return translation if isinstance(translation, Mapping) and not has_keys else record
 
 
 def _select_texts(record: Mapping[str, Any], columns: Sequence[Column], keys: Sequence[str]) -> list[str]:
     """Return the fields as texts. Integers and booleans are converted, because labels often have these types."""
-    translation = record.get("translation")
-    fields = record
-    if isinstance(translation, Mapping) and not set(keys) <= record.keys():
-        fields = translation
-
+    fields = _select_fields(record, keys)
     texts: list[str] = []
     for column, key in zip(columns, keys, strict=True):
         if key not in fields:

@@ -87,11 +87,7 @@ class ProblemLog:
 
 @dataclass(frozen=True)
 class DecomposedLabel(Notice):
-    """A label in decomposed characters (NFD), as macOS writes file names; it looks like the composed one (NFC).
-
-    Attributes:
-        path: The file or folder that has it.
-    """
+    """A label in decomposed characters (NFD), as macOS writes file names; it looks like the composed one (NFC)."""
 
     path: Path
     label: str

@@ -19,12 +19,7 @@ _ESCAPED_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": 
 
 @dataclass
 class Message:
-    """One message and its translations.
-
-    Attributes:
-        plural: Its plural, or an empty string.
-        fuzzy: Whether the translation is marked as unverified ("fuzzy").
-    """
+    """One message and its translations."""
 
     line: int = 0
     id: str = ""

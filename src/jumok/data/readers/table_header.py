@@ -10,46 +10,20 @@ from __future__ import annotations
 import csv
 import difflib
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from jumok.errors import DataError
 
-# well-known names of each column, the most usual first
-KNOWN_NAMES: dict[str, tuple[str, ...]] = {
-    role: tuple(names.split())
-    for role, names in {
-        "text": "text sentence review document comment content body message tweet utterance question description "
-        "텍스트 문장 리뷰 본문 내용 댓글 문서 글 발화 질문",
-        "label": "label labels sentiment class category emotion target rating score stars polarity intent topic tag "
-        "라벨 레이블 감정 감성 분류 클래스 카테고리 범주 평점 별점 점수 주제 의도",
-        "source": "source src source_text source_sentence original input 원문 원본 출발어",
-        "target": "target tgt target_text target_sentence translation output 번역 번역문 번역본 도착어",
-        "file": "file file_name filename image image_file image_path path picture photo audio audio_file audio_path "
-        "clip 파일 파일명 이미지 사진 오디오 음성",
-        "caption": "caption captions text description sentence 캡션 설명 문장",
-        "transcript": "transcript transcription transcripts text sentence utterance 전사 대본 텍스트 문장 발화",
-    }.items()
-}
-LANGUAGE_NAMES: dict[str, str] = {
-    name: names.split()[0]
-    for names in (
-        "en eng english 영어 영문", "ko kor korean 한국어 한글 국문 국어", "ja jpn japanese 일본어",
-        "zh zho chinese 중국어", "de deu german 독일어", "fr fra french 프랑스어 불어", "es spa spanish 스페인어",
-        "pt portuguese 포르투갈어", "ru rus russian 러시아어", "vi vie vietnamese 베트남어", "italian 이탈리아어",
-        "ar arabic 아랍어", "hi hindi 힌디어", "th thai 태국어", "tr turkish 터키어", "nl dutch 네덜란드어",
-        "pl polish 폴란드어", "indonesian 인도네시아어",
-    )
-    for name in names.split()
-}  # fmt: skip
-_OTHER_NAMES = frozenset(
-    re.findall(
-        r"\w+",
-        "id no number index idx date time year url user author name title language lang split type "
-        "번호 순번 날짜 작성자 이름 제목 언어",
-    )
+_NAMES: dict[str, dict[str, list[str]]] = tomllib.loads(
+    Path(__file__).with_name("column_names.toml").read_text(encoding="utf-8")
 )
+KNOWN_NAMES = _NAMES["known"]
+LANGUAGE_NAMES = {name: language for language, names in _NAMES["languages"].items() for name in names}
+_OTHER_NAMES = frozenset(_NAMES["other"]["names"])
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 _MAX_NAME = 40  # characters of a column name
 _PAIR_ROLES = ("source", "target")
@@ -95,11 +69,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the columns of a table are.
-
-    Attributes:
-        indices: The index of each requested column, from 0.
-    """
+    """Where the columns of a table are."""
 
     has_header: bool
     indices: tuple[int, ...]

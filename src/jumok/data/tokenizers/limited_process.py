@@ -51,28 +51,32 @@ class LimitedProcess:
 
     def request(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Return the child's reply, see `limited_child.py`; ``seconds`` is the limit of its processor time."""
+        message = {**message, "seconds": seconds}
         with self._lock:
             start = time.monotonic()
             try:
-                process, answer = self._start()
-                if answer is None:
-                    answer = _talk(process, {**message, "seconds": seconds}, WALL_SECONDS + seconds)
+                process = self._process
+                if process is None or process.poll() is not None:
+                    process = self._start()
+                    if self._setup is not None:
+                        reply = _talk(process, self._setup, WALL_SECONDS + self._setup["seconds"])
+                        if reply != {}:
+                            self.stop()
+                            return reply or {"limit": "needs too much time or memory"}
+                reply = _talk(process, message, WALL_SECONDS + seconds)
             except BaseException:  # an interrupted exchange leaves half a message in the pipes
                 self.stop()
                 raise
-            if answer is not None and "limit" not in answer:
-                return answer
+            if reply is not None and "limit" not in reply:
+                return reply
             code = self.stop()
-        if answer is not None:
-            return answer
+        if reply is not None:
+            return reply
         if code == -getattr(signal, "SIGPROF", 0) or time.monotonic() - start > WALL_SECONDS + seconds:
             return {"limit": f"runs longer than {seconds:.0f} seconds"}
         return {"failed": f"a crash of its process (exit code {code})"}
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], dict[str, Any] | None]:
-        """Return the running child, or a new one; and the reply to its setup if that failed."""
-        if self._process is not None and self._process.poll() is None:
-            return self._process, None
+    def _start(self) -> subprocess.Popen[bytes]:
         self.stop()
         folders = []
         for name in MODULES[self._kind]:
@@ -90,12 +94,7 @@ class LimitedProcess:
             raise ArgumentError(f"the process that {self._purpose} cannot be started: {error}") from None
         if _talk(self._process, None, START_SECONDS) is None:
             raise ArgumentError(f"the process that {self._purpose} ended with code {self.stop()} before it was ready")
-        if self._setup is not None:
-            reply = _talk(self._process, self._setup, WALL_SECONDS + self._setup["seconds"])
-            if reply != {}:
-                process, _ = self._process, self.stop()
-                return process, reply or {"limit": "needs too much time or memory"}
-        return self._process, None
+        return self._process
 
     def stop(self) -> int | None:
         """End the child and return its exit code, or minus the signal that ended it; None if it was not running."""

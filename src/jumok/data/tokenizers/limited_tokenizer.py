@@ -6,8 +6,10 @@ it. The patterns of published models, which have been analysed, are searched in 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tokenizers
@@ -21,36 +23,11 @@ MIN_SECONDS = 2.0
 CHARACTERS_PER_SECOND = 100_000
 LOAD_SECONDS = 20.0  # a file of 50 MB takes 5 s
 
-_GPT4O_END = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_PATTERN_FILE = Path(__file__).with_name("known_patterns.toml")
 KNOWN_PATTERNS = {
     LLAMA3_PATTERN,
     QWEN2_PATTERN,
-    # GPT-2
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    # cl100k (GPT-4)
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
-    r"|\s+(?!\S)|\s",
-    # o200k (GPT-4o)
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-    + _GPT4O_END
-    + r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-    + _GPT4O_END
-    + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    # CLIP
-    r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
-    # Bloom
-    r" ?[^(\s|[.,!?…。，、।۔،])]+",
-    # DeepSeek
-    r"\p{N}{1,3}",
-    "[一-龥\u3040-ゟ゠-ヿ]+",
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
-    # digits in threes from the right
-    r"\d{1,3}(?=(?:\d{3})*\b)",
-    # T5, CLIP, our translator
-    r" {2,}",
-    r"\s+",
-    r"\.\s*$",
+    *tomllib.loads(_PATTERN_FILE.read_text(encoding="utf-8"))["patterns"],
 }
 
 

@@ -9,13 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from jumok.errors import ArgumentError, describe_type
+import msgspec
+
+from jumok.errors import ArgumentError
 
 GENERATION_FILE = "generation_config.json"
 SECONDS_PER_TIME_TOKEN = 0.02
 MAX_IDS = 10_000  # in one list of an untrusted file
+
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+TokenIds = Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=MAX_IDS)]
+NamedIds = Annotated[dict[str, TokenId], msgspec.Meta(max_length=MAX_IDS)]
+Heads = Annotated[tuple[tuple[TokenId, TokenId], ...], msgspec.Meta(max_length=MAX_IDS)]
+
+
+class _GenerationConfig(msgspec.Struct):
+    """The fields of generation_config.json that are read; None if the file does not have one."""
+
+    decoder_start_token_id: TokenId | None = None
+    eos_token_id: Any = None  # one id, or several
+    lang_to_id: NamedIds | None = None
+    task_to_id: NamedIds | None = None
+    no_timestamps_token_id: TokenId | None = None
+    prev_sot_token_id: TokenId | None = None
+    suppress_tokens: TokenIds | None = None
+    begin_suppress_tokens: TokenIds | None = None
+    max_initial_timestamp_index: TokenId | None = None
+    alignment_heads: Heads | None = None
+    timing_heads: Heads | None = None
 
 
 @dataclass(frozen=True)
@@ -98,22 +122,24 @@ class SpeechTokens:
     @classmethod
     def from_json(cls, settings: Mapping[str, Any], start: int, end: int) -> SpeechTokens:
         """Read the ids from the content of generation_config.json."""
-        languages = _read_object(settings, "lang_to_id")
-        tasks = _read_object(settings, "task_to_id")
-        ends = settings.get("eos_token_id", end)
+        try:
+            config = msgspec.convert(settings, _GenerationConfig)
+        except msgspec.ValidationError as error:
+            raise ArgumentError(f"{GENERATION_FILE} is damaged: {str(error)[:200]}") from None
+        tasks = config.task_to_id or {}
         return cls(
-            start=_read_id(settings, "decoder_start_token_id", start),
-            end=ends if isinstance(ends, int) else end,
-            languages={code.strip("<|>"): _read_id(languages, code) for code in languages},
-            transcribe=_read_id(tasks, "transcribe", None),
-            translate=_read_id(tasks, "translate", None),
-            no_timestamps=_read_id(settings, "no_timestamps_token_id", None),
-            previous=_read_id(settings, "prev_sot_token_id", None),
-            suppressed=_read_ids(settings, "suppress_tokens"),
-            suppressed_first=_read_ids(settings, "begin_suppress_tokens"),
-            last_first_time=_read_id(settings, "max_initial_timestamp_index", None),
-            alignment_heads=_read_heads(settings, "alignment_heads"),
-            timing_heads=_read_heads(settings, "timing_heads"),
+            start=start if config.decoder_start_token_id is None else config.decoder_start_token_id,
+            end=config.eos_token_id if isinstance(config.eos_token_id, int) else end,
+            languages={code.strip("<|>"): token_id for code, token_id in (config.lang_to_id or {}).items()},
+            transcribe=tasks.get("transcribe"),
+            translate=tasks.get("translate"),
+            no_timestamps=config.no_timestamps_token_id,
+            previous=config.prev_sot_token_id,
+            suppressed=config.suppress_tokens or (),
+            suppressed_first=config.begin_suppress_tokens or (),
+            last_first_time=config.max_initial_timestamp_index,
+            alignment_heads=config.alignment_heads or (),
+            timing_heads=config.timing_heads or (),
         )
 
     def to_json(self, length: int) -> dict[str, Any]:
@@ -138,34 +164,3 @@ class SpeechTokens:
         content["lang_to_id"] = {f"<|{code}|>": token for code, token in self.languages.items()}
         content["task_to_id"] = {name: token for name, token in tasks.items() if token is not None}
         return {name: entry for name, entry in content.items() if entry not in (None, [], {})}
-
-
-def _read_object(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    content = settings.get(name) or {}
-    if not isinstance(content, dict) or len(content) > MAX_IDS:
-        raise ArgumentError(f"{name} in {GENERATION_FILE} must be an object, not {describe_type(content)}")
-    return content
-
-
-def _read_id(settings: Mapping[str, Any], name: str, default: Any = ...) -> Any:
-    token_id = settings.get(name)
-    if token_id is None and default is not ...:
-        return default
-    if type(token_id) is not int or not 0 <= token_id < 2**31:
-        raise ArgumentError(f"{name} in {GENERATION_FILE} must be a token id, not {str(token_id)[:40]}")
-    return token_id
-
-
-def _read_ids(settings: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    ids = settings.get(name) or []
-    if not isinstance(ids, list) or len(ids) > MAX_IDS:
-        raise ArgumentError(f"{name} in {GENERATION_FILE} must be a list of token ids, not {describe_type(ids)}")
-    return tuple(_read_id({name: token_id}, name) for token_id in ids)
-
-
-def _read_heads(settings: Mapping[str, Any], name: str) -> tuple[tuple[int, int], ...]:
-    pairs = settings.get(name) or []
-    is_list = isinstance(pairs, list) and len(pairs) <= MAX_IDS
-    if not is_list or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise ArgumentError(f"{name} in {GENERATION_FILE} must be a list of [block, head], not {str(pairs)[:40]}")
-    return tuple((_read_id({name: block}, name), _read_id({name: head}, name)) for block, head in pairs)

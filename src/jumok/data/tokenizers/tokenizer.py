@@ -16,10 +16,9 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from jumok.data.tokenizers import byte_level, chat_template
 from jumok.data.tokenizers.gguf_tokenizer import read_gguf_tokenizer
-from jumok.data.tokenizers.limited_files import read_settings
 from jumok.data.tokenizers.limited_tokenizer import LimitedTokenizer
 from jumok.data.tokenizers.tokenizer_files import read_tokenizer
-from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, TokenizerParts, wrap_tokenizers_errors
+from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, read_settings, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError
 from jumok.files import write_atomically
 
@@ -255,7 +254,7 @@ class Tokenizer:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
         """Load a folder with tokenizer.json, or vocab.json and merges.txt, or vocab.txt, and its settings."""
-        return cls._from_parts(read_tokenizer(Path(folder)))
+        return cls(*read_tokenizer(Path(folder)))
 
     def with_special_tokens(self, tokens: Sequence[str], special: Mapping[str, str] | None = None) -> Tokenizer:
         """Return a copy of this tokenizer that knows more special tokens.
@@ -277,11 +276,7 @@ class Tokenizer:
     @classmethod
     def from_gguf(cls, fields: Mapping[str, Any]) -> Tokenizer:
         """Build the tokenizer of a GGUF file."""
-        return cls._from_parts(read_gguf_tokenizer(fields))
-
-    @classmethod
-    def _from_parts(cls, parts: TokenizerParts) -> Tokenizer:
-        return cls(parts.inner, parts.special, parts.chat_template, parts.ends)
+        return cls(*read_gguf_tokenizer(fields))
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write files that `load` and transformers' AutoTokenizer read; return the folder."""

@@ -52,10 +52,8 @@ def check_tokenizer_document(document: JSONPart) -> None:
                 f"its {part} lets a text grow up to {_format_number(growth)} times; the limit is {MAX_GROWTH}"
             )
     _check_post_processor(list(_list_steps(document, "post_processor")))
-    _check_added_tokens(document.get("added_tokens"))
-    model = document.get("model")
-    if isinstance(model, dict):
-        _check_model(model)
+    _check_added_tokens(_get(document, "added_tokens", list))
+    _check_model(_get(document, "model", dict))
 
 
 def list_patterns(document: JSONPart) -> list[str]:
@@ -70,9 +68,8 @@ def list_patterns(document: JSONPart) -> list[str]:
                 patterns.append(part["Regex"])
         elif isinstance(part, list):
             queue += part
-    longest = max(map(len, patterns), default=0)
-    if longest > MAX_PATTERN:
-        raise ArgumentError(f"it has a regular expression of {longest:,} characters; the limit is {MAX_PATTERN:,}")
+    for pattern in patterns:
+        _check_length("one of its regular expressions", pattern, MAX_PATTERN)
     return patterns
 
 
@@ -88,9 +85,7 @@ def _list_steps(document: JSONPart, part: str) -> Iterator[JSONPart]:
         if count > MAX_STEPS:
             raise ArgumentError(f"its {part} has more than {MAX_STEPS} steps, the limit")
         if step.get("type") == "Sequence":
-            nested = step.get(SEQUENCE_KEYS[part])
-            if isinstance(nested, list):
-                queue = nested[: MAX_STEPS + 1] + queue
+            queue = _get(step, SEQUENCE_KEYS[part], list)[: MAX_STEPS + 1] + queue
         else:
             yield step
 
@@ -98,18 +93,23 @@ def _list_steps(document: JSONPart, part: str) -> Iterator[JSONPart]:
 def _check_post_processor(steps: list[JSONPart]) -> None:
     copies, added = 1, 0
     for step in steps:
+        if step.get("type") in ("BertProcessing", "RobertaProcessing"):
+            added += 2
         if step.get("type") != "TemplateProcessing":
-            added += 2 if step.get("type") in ("BertProcessing", "RobertaProcessing") else 0
             continue
-        special = step.get("special_tokens")
-        special = special if isinstance(special, dict) else {}
-        for name, texts in (("single", {"A"}), ("pair", {"A", "B"})):
-            pieces = step.get(name)
-            pieces = pieces if isinstance(pieces, list) else []
-            texts_copied = _count_copies(pieces, name, texts)
-            added += sum(_count_ids(piece["SpecialToken"], special) for piece in pieces if "SpecialToken" in piece)
+        special = _get(step, "special_tokens", dict)
+        for name, texts in (("single", ("A",)), ("pair", ("A", "B"))):
+            pieces = _get(step, name, list)
+            if not all(isinstance(piece, dict) for piece in pieces):
+                raise ArgumentError(f"its post_processor has a piece in {name} that is not an object")
+            uses = [_get(piece, "Sequence", dict).get("id") for piece in pieces if "Sequence" in piece]
+            for text in uses:
+                if text not in texts:
+                    raise ArgumentError(f"its post_processor uses the text {str(text)[:40]!r} in {name}")
             if name == "single":
-                copies *= max(1, texts_copied)
+                copies *= max(1, len(uses))
+            tokens = [_get(piece, "SpecialToken", dict).get("id") for piece in pieces if "SpecialToken" in piece]
+            added += sum(_count_ids(token, special) for token in tokens)
     if copies > MAX_COPIES or added > MAX_ADDED_IDS:
         raise ArgumentError(
             f"its post_processor copies a text {_format_number(copies)} times and adds {added:,} tokens; the limits "
@@ -117,64 +117,34 @@ def _check_post_processor(steps: list[JSONPart]) -> None:
         )
 
 
-def _count_copies(pieces: list[Any], name: str, texts: set[str]) -> int:
-    copies = 0
-    for piece in pieces:
-        if not isinstance(piece, dict):
-            raise ArgumentError(f"its post_processor has a piece in {name} that is not an object")
-        text = piece.get("Sequence")
-        if isinstance(text, dict):
-            copies += 1
-            if text.get("id") not in texts:
-                raise ArgumentError(f"its post_processor uses the text {str(text.get('id'))[:40]!r} in {name}")
-    return copies
-
-
-def _count_ids(piece: JSONContent, special: JSONPart) -> int:
-    token = piece.get("id") if isinstance(piece, dict) else None
-    entry = special.get(token) if isinstance(token, str) else None
-    ids = entry.get("ids") if isinstance(entry, dict) else None
-    if not isinstance(ids, list):
+def _count_ids(token: JSONContent, special: JSONPart) -> int:
+    if not isinstance(token, str) or token not in special:
         raise ArgumentError(f"its post_processor uses the special token {str(token)[:40]!r}, but does not define it")
-    return len(ids)
+    return len(_get(special[token], "ids", list))
 
 
-def _check_added_tokens(tokens: JSONContent) -> None:
-    if not isinstance(tokens, list):
-        return
+def _check_added_tokens(tokens: list[Any]) -> None:
     if len(tokens) > MAX_ADDED_TOKENS:
         raise ArgumentError(f"it has {len(tokens):,} added tokens; the limit is {MAX_ADDED_TOKENS:,}")
     for token in tokens:
-        if isinstance(token, dict) and _measure_text(token.get("content")) > MAX_TOKEN:
-            raise ArgumentError(
-                f"it has an added token of {_measure_text(token['content']):,} characters; the limit is {MAX_TOKEN:,}"
-            )
+        _check_length("one of its added tokens", _get(token, "content", str), MAX_TOKEN)
 
 
 def _check_model(model: JSONPart) -> None:
     if model.get("max_input_chars_per_word") is not None:
         _require_integer(model, "max_input_chars_per_word", 0, MAX_WORD)
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
-        if _measure_text(model.get(name)) > MAX_AFFIX:
-            raise ArgumentError(f"{name} has {_measure_text(model[name]):,} characters; the limit is {MAX_AFFIX}")
+        _check_length(name, _get(model, name, str), MAX_AFFIX)
 
-    vocabulary = model.get("vocab")
-    if isinstance(vocabulary, dict):
-        for token, token_id in vocabulary.items():
-            if type(token_id) is not int or not 0 <= token_id < MAX_ID:
-                raise ArgumentError(f"{str(token_id)[:40]} is not a valid id for the token {token[:40]!r}")
-    elif isinstance(vocabulary, list):
-        _check_unigram(vocabulary)
-
-
-def _check_unigram(vocabulary: list[Any]) -> None:
+    for token, token_id in _get(model, "vocab", dict).items():
+        if type(token_id) is not int or not 0 <= token_id < MAX_ID:
+            raise ArgumentError(f"{str(token_id)[:40]} is not a valid id for the token {token[:40]!r}")
     letters = 0
-    for index, entry in enumerate(vocabulary):
+    for index, entry in enumerate(_get(model, "vocab", list)):  # Unigram
         if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], str):
             raise ArgumentError(f"entry {index} of its vocabulary is not a token with a score")
+        _check_length(f"token {index}", entry[0], MAX_TOKEN)
         letters += len(entry[0])
-        if len(entry[0]) > MAX_TOKEN:
-            raise ArgumentError(f"token {index} has {len(entry[0]):,} characters; the limit is {MAX_TOKEN:,}")
     if letters > MAX_UNIGRAM_LETTERS:
         raise ArgumentError(f"its tokens have {letters:,} characters in total; the limit is {MAX_UNIGRAM_LETTERS:,}")
 
@@ -189,7 +159,7 @@ def _compute_growth(step: JSONPart) -> int:
     if kind == "Replace":
         return _compute_replacement_growth(step)
     if kind == "Prepend":
-        return 1 + _measure_text(step.get("prepend"))
+        return 1 + len(_get(step, "prepend", str))
     if kind == "Precompiled":
         return _compute_table_growth(step.get("precompiled_charsmap"))
     if kind == "FixedLength":
@@ -201,7 +171,7 @@ def _compute_growth(step: JSONPart) -> int:
 
 
 def _compute_replacement_growth(step: JSONPart) -> int:
-    content = _measure_text(step.get("content"))
+    content = len(_get(step, "content", str))
     pattern = step.get("pattern")
     literal = pattern.get("String") if isinstance(pattern, dict) else pattern
     if isinstance(literal, str) and literal:
@@ -247,9 +217,15 @@ def _compute_table_growth(charsmap: JSONContent) -> int:
     return max(1, min(longest, 18))  # the longest replacement of Unicode's NFKC has 18 characters
 
 
-def _measure_text(text: JSONContent) -> int:
-    """Return the number of characters of a text; 0 for anything else, which the library refuses."""
-    return len(text) if isinstance(text, str) else 0
+def _get(fields: JSONContent, name: str, kind: type) -> Any:
+    """Return a field of a JSON object; an empty one if it is missing or of another type, which the library refuses."""
+    content = fields.get(name) if isinstance(fields, dict) else None
+    return content if isinstance(content, kind) else kind()
+
+
+def _check_length(title: str, text: str, limit: int) -> None:
+    if len(text) > limit:
+        raise ArgumentError(f"{title} has {len(text):,} characters; the limit is {limit:,}")
 
 
 def _require_integer(fields: JSONPart, name: str, low: int, high: int) -> None:

@@ -9,17 +9,19 @@ from typing import Any, TypeAlias
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from jumok.data.tokenizers import byte_level
-from jumok.data.tokenizers.limited_files import (
+from jumok.data.tokenizers.limited_tokenizer import KNOWN_PATTERNS, LimitedTokenizer
+from jumok.data.tokenizers.tokenizer_checks import check_tokenizer_document, list_patterns
+from jumok.data.tokenizers.tokenizer_parts import (
     SETTINGS_LIMIT,
+    SPECIAL_TOKENS,
     VOCABULARY_LIMIT,
+    TokenizerParts,
     check_density,
     parse_json_object,
     read_settings,
     read_text,
+    wrap_tokenizers_errors,
 )
-from jumok.data.tokenizers.limited_tokenizer import KNOWN_PATTERNS, LimitedTokenizer
-from jumok.data.tokenizers.tokenizer_checks import check_tokenizer_document, list_patterns
-from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, TokenizerParts, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError
 
 Settings: TypeAlias = Mapping[str, Any]  # the content of tokenizer_config.json

@@ -14,10 +14,9 @@ from typing import Any
 
 import tokenizers
 
-from jumok.data.tokenizers.limited_files import read_settings
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, wrap_tokenizers_errors
+from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, read_settings, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError, describe_type
 
 # Texts on which a converted tokenizer must agree with the original one.
@@ -75,7 +74,6 @@ class TransformersTokenizer:
     """Calls a tokenizer of transformers with the methods of ``TextTokenizer``."""
 
     def __init__(self, tokenizer: Any) -> None:
-        """Wrap a tokenizer."""
         self._inner = tokenizer
         # ByT5 and similar tokenizers have no vocabulary file: each byte is written as the character of its number
         self._has_byte_tokens = getattr(tokenizer, "_utf_vocab_size", None) == BYTE_COUNT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
@@ -58,7 +59,7 @@ def report_cost(
             needs["run, weights kept"] = needs["run"] + cost.weight_bytes
     if cost.training_bytes is not None:
         needs["train"] = cost.training_bytes
-    numbers = {
+    numbers: dict[str, Any] = {
         "family": config.family,
         "tokens": inputs.tokens,
         "batch": batch,

@@ -53,6 +53,20 @@ def measure_calls(
     return {name: CallCost(1000 * min(seconds[name]), peaks[name]) for name in calls}
 
 
+def measure_lengths(
+    lengths: Sequence[int],
+    create_calls: Callable[[int], Mapping[str, Callable[[], object]]],
+    *,
+    rounds: int,
+    after_round: Callable[[], None] | None = None,
+) -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[int, ...]]]:
+    """Measure the calls of each length as ``measure_calls`` does, and return for each call its milliseconds and its
+    largest memory in bytes by length."""
+    costs = [measure_calls(create_calls(length), rounds=rounds, after_round=after_round) for length in lengths]
+    milliseconds = {name: tuple(cost[name].milliseconds for cost in costs) for name in costs[0]}
+    return milliseconds, {name: tuple(cost[name].peak_bytes for cost in costs) for name in costs[0]}
+
+
 def time_calls(
     calls: Mapping[Key, Callable[[], object]], *, rounds: int, after_round: Callable[[], None] | None = None
 ) -> dict[Key, list[float]]:

@@ -18,8 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from jumok.attention import Cache
-from jumok.attention.fourier import FourierMixing
-from jumok.attention.multihead import AttentionLayer
+from jumok.attention.multihead import AttentionLayer, FourierMixing
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text, Texts
 from jumok.layers import FeedForward, GatedFeedForward, LayerNorm, LearnedPositions, RMSNorm
@@ -142,8 +141,8 @@ def compute_cost(config: Config, tokens: int | None = None, batch: int = 1) -> t
         assert inputs.tokens is not None
         layers = config.layers if config.windowed is None else len(config.windowed)
         skipped = max(0, inputs.tokens - config.window) * layers
-        whole = operations["scores and mixture"]
-        operations["scores and mixture"] -= whole * skipped // (config.layers * inputs.tokens)
+        full_count = operations["scores and mixture"]
+        operations["scores and mixture"] -= full_count * skipped // (config.layers * inputs.tokens)
     head_weights, weights = _measure_weights(model, inputs)
     cache = _measure_cache(model, inputs)
     notes = _list_notes(model, mixing, weights is None, cache is None)
@@ -300,7 +299,7 @@ def _attend_fused(
 
 def _measure_forward(model: Model, inputs: ModelInputs) -> int:
     """Return the most bytes that the tensors of a forward pass take at one time."""
-    settings = {"last": 1} if isinstance(model, GPT) else {}
+    settings: dict[str, Any] = {"last": 1} if isinstance(model, GPT) else {}
     with PeakMemory() as memory, _FusedAttention(), torch.no_grad():
         model(*inputs.tensors, **settings)
     return memory.peak

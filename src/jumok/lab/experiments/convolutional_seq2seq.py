@@ -53,7 +53,6 @@ class ConvolutionalSeq2Seq(Model):
     config: ConvolutionalConfig
     reads = "text"
     task = "translate"
-    answers = "text"
 
     def __init__(self, config: ConvolutionalConfig) -> None:
         super().__init__()

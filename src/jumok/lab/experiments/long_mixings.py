@@ -16,8 +16,8 @@ from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.cost.cost_report import format_bytes
-from jumok.lab.cost.measurements import FITTED, fit_exponent, measure_calls
-from jumok.lab.result import Progress, Result, Table, count_steps
+from jumok.lab.cost.measurements import FITTED, fit_exponent, measure_lengths
+from jumok.lab.result import Progress, Result, Table, count_steps, format_range
 from jumok.layers import EncoderBlock
 from jumok.models.long import Long, LongConfig
 
@@ -30,6 +30,11 @@ WINDOW, BLOCK, RANDOM, FEATURES = 128, 64, 3, 64  # a window of 255 keys; blocks
 ORDERS = {
     "full": "n^2", "window": "n", "longformer": "n", "bigbird": "n", "blocks": "n", "performer": "n", "fnet": "n log n",
 }  # fmt: skip
+OPERATIONS: dict[str, Callable[[int], float]] = {
+    "n^2": lambda n: n**2,
+    "n": float,
+    "n log n": lambda n: n * math.log(n),
+}
 MIXINGS = tuple(ORDERS)
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 QUICK: dict[str, Any] = {"lengths": LENGTHS[2:6], "runs": 1, "steps": 300}
@@ -130,7 +135,6 @@ def describe_long_mixings(
 
     Args:
         weight_bytes: For each length, the memory of the weights of full attention, if they were kept; computed.
-        needles: How each mixing finds the hidden digit.
     """
     full = next(cost for cost in costs if cost.mixing == "full")
     window = next(row for row in needles if row.mixing == "window")
@@ -210,7 +214,7 @@ def _build_needle_table(needles: Sequence[NeedleRow], steps: int) -> Table:
     for row in needles:
         cells = [f"{mean(scores[distance] for scores in row.right):.0%}" for distance in (*DISTANCES, *NEW_DISTANCES)]
         per_seed = [mean(scores[distance] for distance in DISTANCES) for scores in row.right]
-        rows.append((row.mixing, str(row.reach), *cells, f"{min(per_seed):.0%} - {max(per_seed):.0%}"))
+        rows.append((row.mixing, str(row.reach), *cells, format_range(per_seed)))
     title = TEXTS(
         "titles.needles",
         length=needle_task.LENGTH,
@@ -266,21 +270,18 @@ def measure_mixings(
 
     Args:
         lengths: The numbers of tokens, in increasing order; at least two.
-        rounds: How often each layer is timed; the shortest time counts, because other programs only make it longer.
-        after_round: Called after each round, one more than ``rounds`` for each length; default: nothing.
+        after_round: Called after each round, one more than ``rounds`` for each length.
     """
     if len(lengths) < 2 or list(lengths) != sorted(set(lengths)) or lengths[0] < 2 or rounds < 1:
         raise ArgumentError("lengths must be at least two increasing numbers from 2, and rounds at least 1")
     torch.manual_seed(seed)
     models = {mixing: _build_model(mixing) for mixing in mixings}
-    milliseconds: dict[str, list[float]] = {mixing: [] for mixing in mixings}
-    peaks: dict[str, list[int]] = {mixing: [] for mixing in mixings}
-    for length in lengths:
+
+    def create_calls(length: int) -> dict[str, Callable[[], object]]:
         hidden = torch.randn(1, length, WIDTH)
-        calls = {mixing: _create_call(model, hidden) for mixing, model in models.items()}
-        for mixing, cost in measure_calls(calls, rounds=rounds, after_round=after_round).items():
-            milliseconds[mixing].append(cost.milliseconds)
-            peaks[mixing].append(cost.peak_bytes)
+        return {mixing: _create_call(model, hidden) for mixing, model in models.items()}
+
+    milliseconds, peaks = measure_lengths(lengths, create_calls, rounds=rounds, after_round=after_round)
     return tuple(summarize_growth(mixing, lengths, milliseconds[mixing], peaks[mixing]) for mixing in mixings)
 
 
@@ -293,21 +294,17 @@ def summarize_growth(
     >>> growth.exponent, growth.memory_exponent, growth.theory
     (2.0, 1.0, 2.0)
     """
-    fitted = list(lengths[-FITTED:])
+    fitted = lengths[-FITTED:]
+    ends = [fitted[0], fitted[-1]]
     order = ORDERS[mixing]
-    expected = {"n^2": 2.0, "n": 1.0}.get(order)
-    if expected is None:
-        expected = fit_exponent(
-            [fitted[0], fitted[-1]], [length * math.log(length) for length in (fitted[0], fitted[-1])]
-        )
     return MixingGrowth(
         mixing,
         order,
         tuple(milliseconds),
         tuple(peak_bytes),
-        fit_exponent(fitted, milliseconds[-FITTED:]),
-        fit_exponent(fitted, peak_bytes[-FITTED:]),
-        expected,
+        exponent=fit_exponent(fitted, milliseconds[-FITTED:]),
+        memory_exponent=fit_exponent(fitted, peak_bytes[-FITTED:]),
+        theory=fit_exponent(ends, [OPERATIONS[order](length) for length in ends]),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import partial
@@ -25,9 +25,15 @@ from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.result import Progress, Result, build_table, count_steps
 from jumok.lens import Lens, Remask
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.tap import listen
 
-from .toy_training import compute_answer_accuracy, compute_answer_loss, continue_rows, join_examples, train_on_answers
+from .toy_training import (
+    compute_answer_accuracy,
+    compute_answer_loss,
+    continue_rows,
+    join_examples,
+    remove_masks,
+    train_on_answers,
+)
 
 TEXTS = Texts(__file__)
 QUICK: dict[str, Any] = {"sequences": 64, "sentences": 24, "runs": 1, "steps": 400}
@@ -292,14 +298,3 @@ def _train_model(seed: int, is_causal: bool, steps: int, count_step: Any) -> Tra
             loss = float(compute_answer_loss(model, held_out, 1))
         right = compute_answer_accuracy(model, held_out, DIGITS + 1)
     return TrainedModelRow(seed, is_causal, loss, right)
-
-
-@contextmanager
-def remove_masks() -> Iterator[None]:
-    """Let every attention in this context attend to all tokens, in training too."""
-
-    def drop_mask(site: str, content: Any) -> Any:
-        return None if site.endswith(".mask") else content
-
-    with listen(drop_mask):
-        yield

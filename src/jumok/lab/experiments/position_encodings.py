@@ -13,24 +13,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import MultiHead, bias, mask
-from jumok.attention.bias import Bias
-from jumok.attention.mask import Mask
 from jumok.draw import LinePanel, MapPanel, save_panel_row
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text, Texts, join_numbers
-from jumok.lab.result import Progress, Result, Table, count_steps
-from jumok.layers import (
-    EncoderBlock,
-    FeedForward,
-    LayerNorm,
-    LearnedPositions,
-    RotaryPositions,
-    SinusoidalPositions,
-)
+from jumok.lab.result import Progress, Result, Table, build_table, count_steps, format_range
+from jumok.layers import SinusoidalPositions
 from jumok.models.gpt import GPT, POSITIONS, GPTConfig
 
-from .toy_training import IGNORED, train_steps
+from .toy_training import IGNORED, remove_masks, train_steps
 
 TEXTS = Texts(__file__)
 QUICK: dict[str, Any] = {"offsets": (1,), "runs": 2, "steps": 300}
@@ -47,7 +37,7 @@ LENGTHS = (TRAINED, 2 * TRAINED, 4 * TRAINED)  # tokens of a text in tests
 KINDS = 10  # different tokens
 WIDTH, LAYERS, HEADS = 32, 2, 4
 # T5's last bucket must occur in training, as it does in T5, which trains on 512 tokens with a largest distance of 128
-BUCKETS, MAX_DISTANCE, MAX_WORD_DISTANCE = 8, 12, 4
+BUCKETS, MAX_DISTANCE = 8, 12
 BATCH, TESTED_TEXTS = 64, 200
 TEST_SEED = 2**32  # added to the seed; training seeds are below
 
@@ -154,17 +144,12 @@ def describe_positions(seed: int, words: tuple[WordOrderRow, ...], rows: tuple[E
 
 
 def _build_word_table(words: Sequence[WordOrderRow]) -> Table:
-    rows: list[tuple[str | Text, ...]] = [
-        (
-            NAMES[row.encoding],
-            *(f"{difference:.1e}" for difference in row.differences.values()),
-            f"{min(row.causal_differences.values()):.1e}",
-        )
+    rows = [
+        {"name": NAMES[row.encoding], **row.differences, "causal": min(row.causal_differences.values())}
         for row in words
     ]
-    columns = [TEXTS("columns.positions"), *(Text(word, word) for word in WORDS), TEXTS("columns.causal")]
     first, second = (f'"{" ".join(order)}"' for order in (WORDS, OTHER_ORDER))
-    return Table(columns, rows, TEXTS("words_title", first=first, second=second))
+    return build_table(TEXTS, "words", rows, first=first, second=second)
 
 
 def _build_length_table(offset: int, task: Task) -> Table:
@@ -173,7 +158,7 @@ def _build_length_table(offset: int, task: Task) -> Table:
         cells: list[str | Text] = [NAMES[row.encoding]]
         for length in LENGTHS:
             shares = next((score.right for score in row.scores if score.length == length), None)
-            cells += [f"{mean(shares):.0%}", f"{min(shares):.0%} - {max(shares):.0%}"] if shares else ["-", "-"]
+            cells += [f"{mean(shares):.0%}", format_range(shares)] if shares else ["-", "-"]
         rows.append(cells)
     columns = [TEXTS("columns.positions")]
     for length in LENGTHS:
@@ -285,63 +270,49 @@ def _count_back(offset: int) -> Text:
     return TEXTS("steps.singular") if offset == 1 else TEXTS("steps.plural", offset=offset)
 
 
-class WordEncoder(nn.Module):
-    """An encoder with random parameters and one of the six position encodings."""
+def create_model(encoding: str, seed: int, tokens: int = KINDS) -> GPT:
+    """Return an untrained GPT with a position encoding; ``tokens`` is the number of different tokens."""
+    torch.manual_seed(seed)
+    # a table longer than the trained texts would end with vectors that were never trained
+    length = TRAINED if encoding == "learned" else LENGTHS[-1]
+    config = GPTConfig(
+        vocabulary=tokens, length=length, width=WIDTH, layers=LAYERS, heads=HEADS, hidden=4 * WIDTH, positions=encoding
+    )
+    if encoding == "t5":
+        config = config.replace(buckets=BUCKETS, max_distance=MAX_DISTANCE)
+    return GPT(config)
 
-    def __init__(self, encoding: str, seed: int) -> None:
-        super().__init__()
-        torch.manual_seed(seed)
-        self.encoding = encoding
-        self.embedding = nn.Embedding(len(WORDS), WIDTH)
-        rotation = RotaryPositions(WIDTH // HEADS) if encoding == "rotary" else None
-        self.blocks = nn.ModuleList(
-            EncoderBlock(
-                MultiHead(WIDTH, HEADS, rotation=rotation),
-                FeedForward(WIDTH, 4 * WIDTH),
-                norm=lambda: LayerNorm(WIDTH),
-            )
-            for _ in range(LAYERS)
-        )
-        self.learned = LearnedPositions(len(WORDS), WIDTH)
-        self.distances = nn.Parameter(torch.randn(BUCKETS, HEADS))
-        self.double()  # sums in another order differ by rounding, in float32 by up to 1e-6
 
-    @torch.no_grad()
-    def forward(self, words: Sequence[str], attention_mask: Mask | None = None) -> Float[Tensor, "word width"]:
-        """Return the vector of each word; the words are some of ``WORDS``, in any order."""
-        positions = range(len(words))
-        hidden = self.embedding(torch.tensor([[WORDS.index(word) for word in words]]))
-        if self.encoding == "sinusoidal":
-            hidden = hidden + SinusoidalPositions(WIDTH)(positions)
-        elif self.encoding == "learned":
-            hidden = hidden + self.learned(positions)
-        for block in self.blocks:
-            hidden = block(hidden, mask=attention_mask, bias=self._build_bias(), positions=positions)
-        vectors: Tensor = hidden[0]
-        return vectors
+def create_word_model(encoding: str, seed: int) -> GPT:
+    """Return a GPT with random parameters, so large that the order of words can be seen in its vectors."""
+    model = create_model(encoding, seed, len(WORDS)).eval()
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+    return model.double()  # sums in another order differ by rounding, in float32 by up to 1e-6
 
-    def _build_bias(self) -> Bias | None:
-        if self.encoding == "alibi":
-            return bias.alibi(HEADS)
-        return bias.t5(self.distances, max_distance=MAX_WORD_DISTANCE) if self.encoding == "t5" else None
+
+@torch.no_grad()
+def encode_words(model: GPT, words: Sequence[str]) -> Float[Tensor, "word width"]:
+    """Return the vector of each word; the words are some of ``WORDS``, in any order."""
+    vectors: Tensor = model(torch.tensor([[WORDS.index(word) for word in words]])).hidden[0]
+    return vectors
 
 
 def measure_word_order(seed: int = 0) -> tuple[WordOrderRow, ...]:
     """Compare the vectors of "I am a boy" and "boy am I a" with each encoding, without a mask and with a causal one."""
     rows = []
     for encoding in POSITIONS:
-        encoder = WordEncoder(encoding, seed)
-        rows.append(WordOrderRow(encoding, _compare_orders(encoder, None), _compare_orders(encoder, mask.causal)))
+        model = create_word_model(encoding, seed)
+        with remove_masks():
+            differences = _compare_orders(model)
+        rows.append(WordOrderRow(encoding, differences, _compare_orders(model)))
     return tuple(rows)
 
 
-def _compare_orders(encoder: WordEncoder, attention_mask: Mask | None) -> dict[str, float]:
-    first, second = encoder(WORDS, attention_mask), encoder(OTHER_ORDER, attention_mask)
-    differences = {}
-    for word in WORDS:
-        difference = first[WORDS.index(word)] - second[OTHER_ORDER.index(word)]
-        differences[word] = float(difference.abs().max())
-    return differences
+def _compare_orders(model: GPT) -> dict[str, float]:
+    first, second = encode_words(model, WORDS), encode_words(model, OTHER_ORDER)
+    return {word: float((first[WORDS.index(word)] - second[OTHER_ORDER.index(word)]).abs().max()) for word in WORDS}
 
 
 def create_repeat_examples(
@@ -356,15 +327,7 @@ def create_repeat_examples(
 
 def train_repeating_model(encoding: str, offset: int, seed: int, steps: int, count_step: Callable[[], None]) -> GPT:
     """Train a small GPT to repeat the token ``offset`` steps back."""
-    torch.manual_seed(seed)
-    # a table longer than the trained texts would end with vectors that were never trained
-    length = TRAINED if encoding == "learned" else LENGTHS[-1]
-    config = GPTConfig(
-        vocabulary=KINDS, length=length, width=WIDTH, layers=LAYERS, heads=HEADS, hidden=4 * WIDTH, positions=encoding
-    )
-    if encoding == "t5":
-        config = config.replace(buckets=BUCKETS, max_distance=MAX_DISTANCE)
-    model = GPT(config)
+    model = create_model(encoding, seed)
     generator = torch.Generator().manual_seed(seed)
 
     def compute_loss() -> Tensor:

@@ -131,7 +131,7 @@ class Recurrence:
         return list(dict.fromkeys(row.model for row in self.quality))
 
     @property
-    def others(self) -> list[str]:
+    def attending_models(self) -> list[str]:
         """The trained models with attention."""
         return [model for model in self.models if model != BOTTLENECK]
 
@@ -323,7 +323,7 @@ def _build_view_table(numbers: Recurrence) -> Table:
 def _explain_quality(numbers: Recurrence) -> Text:
     shortest, longest = numbers.lengths[0], numbers.lengths[-1]
     low, high = (mean(numbers.find_shares(BOTTLENECK, length)) for length in (shortest, longest))
-    shares = {NAMES[model]: f"{mean(numbers.find_shares(model, longest)):.0%}" for model in numbers.others}
+    shares = {NAMES[model]: f"{mean(numbers.find_shares(model, longest)):.0%}" for model in numbers.attending_models}
     return TEXTS("quality", low=low, high=high, shortest=shortest, longest=longest, shares=join_numbers(shares))
 
 
@@ -351,7 +351,7 @@ def _list_quality_exceptions(numbers: Recurrence) -> Iterator[Text]:
     if mean(start) - mean(end) < FALL:
         yield TEXTS("exceptions.stable", low=mean(start), high=mean(end), **lengths)
     bottleneck = end
-    for model in numbers.others:
+    for model in numbers.attending_models:
         start, end = (numbers.find_shares(model, length) for length in lengths.values())
         if min(end) <= max(bottleneck):
             shares = {"end": _format(end), "bottleneck": _format(bottleneck)}
@@ -360,7 +360,7 @@ def _list_quality_exceptions(numbers: Recurrence) -> Iterator[Text]:
             yield TEXTS("exceptions.worse", name=NAMES[model], start=mean(start), end=mean(end), **lengths)
 
     worse = {}
-    for model in numbers.others if numbers.longer else ():
+    for model in numbers.attending_models if numbers.longer else ():
         share = mean(numbers.find_shares(model, numbers.longer[-1]))
         if mean(numbers.find_shares(model, lengths["longest"])) - share >= FALL:
             worse[NAMES[model]] = f"{share:.0%}"

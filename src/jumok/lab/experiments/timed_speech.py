@@ -20,8 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.checkpoint import Loaded
-from jumok.data.audio.synthesis import SpokenWord, Utterance, espeak, flite
-from jumok.data.audio.synthesis.utterance import SYNTHESIS_RATE
+from jumok.data.audio import espeak, flite
+from jumok.data.audio.utterance import SYNTHESIS_RATE, SpokenWord, Utterance
 from jumok.models.speech import Speech
 from jumok.tasks.speech import Transcript, transcribe
 from jumok.tasks.speech.audio_window import POSITIONS_PER_SECOND

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
 from jumok.models import Model
+from jumok.tap import listen
 
 Questions = Int[Tensor, "example token"]
 IGNORED = -100  # a target that does not count, as in torch.nn.functional.cross_entropy
@@ -106,3 +109,14 @@ def compute_answer_accuracy(model: Model, examples: Questions, answer_start: int
 def join_examples(pairs: Sequence[tuple[list[int], list[int]]], separator: int) -> Questions:
     """Return examples as rows: source, separator, target."""
     return torch.tensor([[*source, separator, *target] for source, target in pairs])
+
+
+@contextmanager
+def remove_masks() -> Iterator[None]:
+    """Let every attention in this context attend to all tokens, in training too."""
+
+    def drop_mask(site: str, content: Any) -> Any:
+        return None if site.endswith(".mask") else content
+
+    with listen(drop_mask):
+        yield

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, cast
 import numpy
 
 from jumok.draw import AXIS_NAMES, AxisNames, LayerMaps, save_head_grid, save_heat_map, save_model_grid
-from jumok.draw.head_grid import GRID_CELLS
-from jumok.draw.heat_map import MAP_CELLS
-from jumok.draw.model_grid import MODEL_CELLS
+from jumok.draw.heat_map import GRID_CELLS, MAP_CELLS, MODEL_CELLS
 from jumok.draw.panel import join_captions
 from jumok.draw.pooling import PooledMap, describe_pooling, label_parts, split_axis
 from jumok.lens.sites import Sites, normalise_index

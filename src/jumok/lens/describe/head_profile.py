@@ -9,9 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.data.tokenizers.token_labels import group_words
 from jumok.errors import ArgumentError, Progress
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.lens import Lens
+from jumok.models import Model
 
 from .head_kinds import HeadKind, classify_heads, sample_repeated_tokens
 from .head_statistics import subtract_uniform
@@ -91,6 +93,39 @@ class HeadProfiler:
             scores={**kind.scores, "syntactic": self.syntactic[head], **margins},
             scores_without_first={**kind.scores_without_first, **margins},
         )
+
+
+def build_profiler(
+    lens: Lens,
+    sites: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    report: Callable[[str], None] | None = None,
+) -> HeadProfiler | None:
+    """Return a profiler that finds words with the lens's tokenizer; None for a model that cannot read built-in texts.
+
+    Args:
+        sites: Only these attentions; default: all.
+        progress: Called with the number of finished steps and their total.
+        report: Receives a sentence about a model that cannot.
+    """
+    tokenizer = lens.tokenizer
+    if tokenizer is None:
+        return None
+
+    def tokenize_words(text: str) -> tuple[list[int], list[range]]:
+        token_ids = tokenizer.encode(text)
+        # special tokens around the text do not belong to a word
+        words = [positions for word, positions in group_words(tokenizer, token_ids) if word in text]
+        return token_ids, words
+
+    try:
+        return HeadProfiler(lens, tokenize_words, sites, progress)
+    except Exception as error:  # random tokens or the sentences may not fit a model of transformers
+        if isinstance(lens.model, Model):
+            raise
+        if report is not None:
+            report(f"heads are classified on this text only: {error}")
+        return None
 
 
 def profile_heads(

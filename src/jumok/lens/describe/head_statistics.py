@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from jumok.errors import ArgumentError
@@ -84,6 +84,16 @@ class MapRows(NamedTuple):
     weights: Tensor  # [row, key]
     allowed: Tensor  # [row, key], True where the mask allows attention
 
+    @property
+    def distances(self) -> Int[Tensor, "row key"]:
+        """The distance from each key to its query; negative for later keys."""
+        return self.rows[:, None] - torch.arange(self.weights.shape[1])
+
+    @property
+    def key_counts(self) -> Int[Tensor, " row"]:
+        """The number of keys that each row may attend to."""
+        return self.allowed.sum(-1)
+
 
 @dataclass(frozen=True)
 class HeadStatistics:
@@ -119,26 +129,75 @@ class HeadStatistics:
                 allowed = allowed & (torch.arange(allowed.shape[1]) > 0)
             return MapRows(torch.arange(rows.start, rows.stop), weights, allowed)
 
-        pattern_sums = _PatternSums(patterns)
-        entropy = _EntropySums()
-        profile = _DistanceProfile(count)
-        moments = _Moments()
+        means = _RowMeans()
+        shares: defaultdict[str, float] = defaultdict(float)
+        entropy_sum = distance_sum = 0.0
+        weights_by_distance, cells_by_distance = torch.zeros(2 * count - 1), torch.zeros(2 * count - 1)
+        moments = torch.zeros(6, dtype=torch.float64)
         for begin in range(0, count, step):
-            tile = read_rows(begin)
-            pattern_sums.add(tile)
-            entropy.add(tile)
-            profile.add(tile)
-            if patterns.vectors is not None:
-                moments.add(tile, patterns.vectors[tile.rows] @ patterns.vectors.T)
+            part = read_rows(begin)
+            for name, cells in patterns.get_rows(part.rows).items():
+                weight = (part.weights * cells).sum(-1)
+                shares[name] += float(weight.sum()) / count
+                is_defined = (cells & part.allowed).any(-1)
+                if name == "syntactic":
+                    weight, is_defined = subtract_uniform(weight, cells, part.allowed)
+                means.add(name, weight, is_defined)
 
-        scores = pattern_sums.compute_scores()
-        scores["uniform"] = entropy.compute_uniformity()
-        scores["positional"] = _score_positional(map(read_rows, range(0, count, step)), profile.compute_means())
+            entropy = torch.special.entr(part.weights).sum(-1)
+            entropy_sum += float(entropy.sum())
+            means.add("uniform", entropy / part.key_counts.clamp_min(2).log(), part.key_counts > 1)
+
+            distance_sum += float((part.weights * part.distances.abs()).sum())
+            indices = (part.distances + count - 1).flatten()
+            weights_by_distance.index_add_(0, indices, part.weights.flatten())
+            cells_by_distance.index_add_(0, indices, part.allowed.float().flatten())
+            if patterns.vectors is not None:
+                moments += _sum_moments(part, patterns.vectors[part.rows] @ patterns.vectors.T)
+
+        profile = weights_by_distance / cells_by_distance.clamp_min(1)
+        for begin in range(0, count, step):
+            part = read_rows(begin)
+            expected = profile[part.distances + count - 1] * part.allowed
+            expected = expected / expected.sum(-1, keepdim=True).clamp_min(1e-12)
+            means.add("positional", 1 - (part.weights - expected).abs().sum(-1) / 2, part.key_counts > 1)
+
+        scores = means.compute()
         if patterns.vectors is not None:
-            scores["semantic"] = moments.compute_correlation()
-        return HeadStatistics(
-            scores, dict(pattern_sums.shares), entropy.entropy_sum / count, profile.distance_sum / count
-        )
+            scores["semantic"] = _correlate(moments)
+        return HeadStatistics(scores, dict(shares), entropy_sum / count, distance_sum / count)
+
+
+class _RowMeans:
+    """The mean of each score over the rows where it is defined, which are added a few at a time."""
+
+    def __init__(self) -> None:
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        self._counts: defaultdict[str, int] = defaultdict(int)
+
+    def add(self, name: str, scores: Float[Tensor, " row"], is_defined: Bool[Tensor, " row"]) -> None:
+        """Add the scores of some rows."""
+        self._sums[name] += float(scores[is_defined].sum())
+        self._counts[name] += int(is_defined.sum())
+
+    def compute(self) -> dict[str, float | None]:
+        """Return the means; None for a score that no row has."""
+        return {name: self._sums[name] / count if count else None for name, count in self._counts.items()}
+
+
+def _sum_moments(part: MapRows, similarities: Tensor) -> Float64[Tensor, " moment"]:
+    """Return the sums from which the correlation of weights and similarities is computed."""
+    # a token is most similar to itself: with its own cell, every head that attends to itself would be semantic
+    cells = part.allowed & (part.distances != 0)
+    x, y = part.weights[cells].double(), similarities[cells].double()
+    return torch.stack([torch.tensor(len(x)).double(), x.sum(), y.sum(), x @ x, y @ y, x @ y])
+
+
+def _correlate(moments: Float64[Tensor, " moment"]) -> float | None:
+    """Return Pearson's correlation; None where one side is constant."""
+    n, x, y, xx, yy, xy = moments.tolist()
+    variances = (n * xx - x * x) * (n * yy - y * y)
+    return None if variances <= 0 else float((n * xy - x * y) / variances**0.5)
 
 
 def drop_first_key(weights: Tensor) -> Tensor:
@@ -185,110 +244,3 @@ def subtract_uniform(weight: Tensor, cells: Tensor, allowed: Tensor) -> tuple[Te
     uniform = cell_counts / allowed.sum(-1).clamp_min(1)
     excess = (weight - uniform) / (1 - uniform).clamp_min(1e-9)
     return excess, (cell_counts > 0) & (uniform < 1)
-
-
-class _PatternSums:
-    """Sums, over tiles, the weight on the keys of each kind."""
-
-    def __init__(self, patterns: KeyPatterns) -> None:
-        self.patterns = patterns
-        self.shares: defaultdict[str, float] = defaultdict(float)
-        self._sums: defaultdict[str, float] = defaultdict(float)
-        self._row_counts: defaultdict[str, int] = defaultdict(int)
-
-    def add(self, tile: MapRows) -> None:
-        for name, cells in self.patterns.get_rows(tile.rows).items():
-            weight = (tile.weights * cells).sum(-1)
-            has_keys = (cells & tile.allowed).any(-1)
-            self.shares[name] += float(weight.sum()) / len(self.patterns.tokens)
-            if name == "syntactic":
-                weight, has_keys = subtract_uniform(weight, cells, tile.allowed)
-            self._sums[name] += float(weight[has_keys].sum())
-            self._row_counts[name] += int(has_keys.sum())
-
-    def compute_scores(self) -> dict[str, float | None]:
-        """The mean weight over the rows that have keys of the kind; None without any such row."""
-        return {
-            name: total / self._row_counts[name] if self._row_counts[name] else None
-            for name, total in self._sums.items()
-        }
-
-
-class _EntropySums:
-    """Sums, over tiles, the entropy of the rows and its ratio to that of a uniform row."""
-
-    def __init__(self) -> None:
-        self.entropy_sum = 0.0
-        self._ratio_sum = 0.0
-        self._row_count = 0
-
-    def add(self, tile: MapRows) -> None:
-        entropy = torch.special.entr(tile.weights).sum(-1)
-        key_counts = tile.allowed.sum(-1)
-        has_choice = key_counts > 1
-        self.entropy_sum += float(entropy.sum())
-        self._ratio_sum += float((entropy / key_counts.clamp_min(2).log())[has_choice].sum())
-        self._row_count += int(has_choice.sum())
-
-    def compute_uniformity(self) -> float | None:
-        """The mean ratio over the rows with several allowed keys; None without any such row."""
-        return self._ratio_sum / self._row_count if self._row_count else None
-
-
-class _DistanceProfile:
-    """Sums, over tiles, the weight and the number of allowed cells at each distance between query and key."""
-
-    def __init__(self, count: int) -> None:
-        self.distance_sum = 0.0
-        self._count = count
-        self._weight_sums = torch.zeros(2 * count - 1)
-        self._cell_counts = torch.zeros(2 * count - 1)
-
-    def add(self, tile: MapRows) -> None:
-        distances = _compute_distances(tile)
-        self.distance_sum += float((tile.weights * distances.abs()).sum())
-        indices = (distances + self._count - 1).flatten()
-        self._weight_sums.index_add_(0, indices, tile.weights.flatten())
-        self._cell_counts.index_add_(0, indices, tile.allowed.float().flatten())
-
-    def compute_means(self) -> Tensor:
-        """The mean weight at each distance from 1 - count to count - 1."""
-        return self._weight_sums / self._cell_counts.clamp_min(1)
-
-
-class _Moments:
-    """Sums, over tiles, the moments from which a correlation is computed."""
-
-    def __init__(self) -> None:
-        self._sums = torch.zeros(6, dtype=torch.float64)
-
-    def add(self, tile: MapRows, similarities: Tensor) -> None:
-        # a token is most similar to itself: with its own cell, every head that attends to itself would be semantic
-        cells = tile.allowed & (_compute_distances(tile) != 0)
-        x, y = tile.weights[cells].double(), similarities[cells].double()
-        self._sums += torch.stack([torch.tensor(len(x)).double(), x.sum(), y.sum(), x @ x, y @ y, x @ y])
-
-    def compute_correlation(self) -> float | None:
-        """Pearson's correlation of weights and similarities; None where one of them is constant."""
-        n, x, y, xx, yy, xy = self._sums.tolist()
-        variances = (n * xx - x * x) * (n * yy - y * y)
-        return None if variances <= 0 else float((n * xy - x * y) / variances**0.5)
-
-
-def _compute_distances(tile: MapRows) -> Tensor:
-    """Return the distance from each key to its query, ``[row, key]``; negative for later keys."""
-    return tile.rows[:, None] - torch.arange(tile.weights.shape[1])
-
-
-def _score_positional(tiles: Iterable[MapRows], profile: Tensor) -> float | None:
-    """Compute how well the mean profile over distances predicts the rows."""
-    count = (len(profile) + 1) // 2
-    similarity_sum, row_count = 0.0, 0
-    for tile in tiles:
-        expected = profile[_compute_distances(tile) + count - 1] * tile.allowed
-        expected = expected / expected.sum(-1, keepdim=True).clamp_min(1e-12)
-        has_choice = tile.allowed.sum(-1) > 1
-        similarity = 1 - (tile.weights - expected).abs().sum(-1) / 2
-        similarity_sum += float(similarity[has_choice].sum())
-        row_count += int(has_choice.sum())
-    return similarity_sum / row_count if row_count else None

@@ -262,7 +262,7 @@ class TemperatureScore(Score):
 
     def __init__(self, inner: Score, scaled_heads: tuple[int, ...] | None, temperature: int | float) -> None:
         self.inner, self.scaled_heads, self.temperature = inner, scaled_heads, temperature
-        self.sink = inner.sink
+        self.sink, self.is_dot_product = inner.sink, inner.is_dot_product
 
     def check(self, query: Tensor, key: Tensor) -> None:
         self.inner.check(query, key)

@@ -151,7 +151,7 @@ def create_caption_task(
         rows = select_part(list(range(settings.batch)), part, parts)
         images = examples.read_training(indices, sample_moves(settings.batch, settings.seed, step)[rows])
         targets = [captions[index] for index in indices]
-        return create_seq2seq_batch({"images": images}, targets, config.start, config.pad)
+        return create_seq2seq_batch({"source": images}, targets, config.start, config.pad)
 
     def evaluate(model: Model) -> dict[str, float]:
         return _score(_generate(model, examples.read_part("validation"), tokenizer), validation_texts)

@@ -10,7 +10,7 @@ from torch import Tensor
 from jumok.data.batches.batch_order import pad_sequences
 from jumok.generate import beam_search, generate, greedy
 from jumok.generate.decoding import CrossAttentionDecoder
-from jumok.generate.token_stream import decode_steps
+from jumok.generate.loop import decode_steps
 from jumok.models import EncoderDecoder, Model
 from jumok.training import IGNORE_INDEX, Batch
 

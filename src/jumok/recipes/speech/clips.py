@@ -296,7 +296,7 @@ class ClipTexts:
         answers = [self._mark_silence(sequence) for sequence in sequences]
         targets = [sequence[1:] for sequence in sequences]
         start, pad = self.speech_tokens.start, self.speech_tokens.end
-        return create_seq2seq_batch({"features": features}, targets, start, pad, answers)
+        return create_seq2seq_batch({"source": features}, targets, start, pad, answers)
 
     def _mark_silence(self, sequence: list[int]) -> list[int]:
         """Return the tokens to predict."""

@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.data.audio.synthesis import Utterance, espeak, flite
-from jumok.data.audio.synthesis.utterance import SPEEDS, SYNTHESIS_RATE
+from jumok.data.audio import espeak, flite
+from jumok.data.audio.utterance import SPEEDS, SYNTHESIS_RATE, Utterance
 from jumok.errors import ArgumentError
 from jumok.files import replace_file
 from jumok.recipes.shared.splits import create_generator

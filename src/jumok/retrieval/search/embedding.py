@@ -20,7 +20,7 @@ from jumok.checkpoint.resolve import resolve_model_path
 from jumok.data import catalogue
 from jumok.errors import ArgumentError, ContextWarning, DataError
 from jumok.files import compute_sha256
-from jumok.generate.decoding import pad_right
+from jumok.generate.decoding import pad_tokens
 from jumok.models import Model
 
 CHUNK = 2048  # passages that are sorted by length together; their tokens and vectors are in memory at the same time
@@ -151,7 +151,7 @@ def embed_token_ids(model: Model, texts: list[list[int]]) -> Float[Tensor, "batc
         model: An encoder of text without a head.
         texts: The token ids of each text; no text is empty or longer than the model's context.
     """
-    tokens, token_mask = pad_right(texts, model.device)
+    tokens, token_mask = pad_tokens(texts, model.device)
     if token_mask is None:
         hidden: Tensor = model(tokens).hidden
         vectors = hidden.mean(1)

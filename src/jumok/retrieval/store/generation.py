@@ -3,6 +3,8 @@
 Indexes are stored in the cache folder, never in the indexed folder.
 A build writes a new folder, and then replaces the file that names the current one: one atomic step. A process that is
 killed leaves the old generation or the new one, and a process that reads the old one is not disturbed.
+One SQLite database would not do: its transactions do not cover the memory-mapped files of BM25, vectors and graph, and
+it does not notice a flipped bit in a text.
 """
 
 from __future__ import annotations

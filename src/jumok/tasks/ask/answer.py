@@ -1,14 +1,56 @@
-"""An answer from the user's files: its text, its verdict, and what was measured about each passage."""
+"""An answer from the user's files: its text, what was measured about each passage, and its verdict.
+
+The verdict says whether a passage supports the answer, or whether nothing in the index fits the question. It reads the
+scores of the search, the measured effect of cutting the passage, and whether the passage contains the numbers and names
+of the answer: an answer can depend on a passage that it contradicts.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from typing import Any, Literal
 
 from jumok.retrieval import Hit
+from jumok.retrieval.search.bm25 import split_terms
 
 from .reading import Reading
-from .verdict import Verdict
+
+FUNCTION_WORDS = frozenset(
+    {"a", "an", "and", "are", "at", "be", "by", "did", "do", "does", "for", "from", "had", "has", "have", "he", "her"}
+    | {"his", "how", "i", "in", "is", "it", "its", "many", "much", "of", "on", "or", "she", "that", "the", "their"}
+    | {"there", "they", "this", "to", "was", "were", "what", "when", "where", "which", "who", "whom", "whose", "why"}
+    | {"will", "with"}
+)
+Verdict = Literal["supported", "not supported", "nothing fits"]
+
+# numbers and names of an answer, which find_missing_words looks for in a passage
+# "one" counts only inside a number, and "second" never: alone, both are rarely numbers
+_UNITS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+_VALUES = {word: number for number, word in enumerate(_UNITS.split())} | {
+    word: 10 * number for number, word in enumerate(_TENS.split(), 2)
+}
+_INNER = "|".join([*_VALUES, *_SCALES])
+_NUMBER = re.compile(
+    rf"\d+(?:[.,:]\d+)*(?:\s+(?:{'|'.join(_SCALES)})\b)?"
+    rf"|\b(?!one\b)(?:{_INNER})\b(?:(?:\s+and\s+|[\s-]+)(?:{_INNER})\b)*",
+    re.IGNORECASE,
+)
+_TOKEN = re.compile(r"""[^\W\d_]+(?:'[^\W\d_]+)*|[.!?:"“\n]""")
+# words whose capital letter at the beginning of a sentence says nothing; any other first word may be a name
+_OPENERS = """about according after all also although another answer any as based because before both but during each
+    either every everyone first if instead into like most my near neither no nobody none not nothing one only our over
+    people since so some somebody someone sometimes then these those though through together under until we while yes
+    you your"""
+_TITLES = frozenset({"mr", "mrs", "ms", "dr", "prof", "st"})  # a full stop after them does not end a sentence
+_FIRST_PERSON = re.compile(r"I(?:'[a-z]+)?")
 
 
 @dataclass(frozen=True)
@@ -120,3 +162,140 @@ def _find_most_needed(passages: list[CutPassage]) -> CutPassage | None:
     """Return the passage without which a word of the answer loses most."""
     measured = [passage for passage in passages if passage.word_change is not None]
     return min(measured, key=lambda passage: passage.word_change or 0.0, default=None)
+
+
+@dataclass(frozen=True)
+class VerdictRule:
+    """The thresholds of a verdict. They were chosen on questions that are not among those of the reported error rates:
+    ``bench/retrieval/verdicts.py``.
+
+    Args:
+        word_change: An answer depends on a passage if cutting it changes the log-probability of one of the answer's
+            words by this much or more, in nats: -3 means 20 times less probable.
+        unrelated_cosine: With ``cosine_spread``, the cosine that the best of n passages must exceed. Among more
+            passages an unrelated one is more similar by chance: the largest of n random numbers grows as sqrt(2 log n).
+        subject_margin: By how much the best cosine must exceed that limit if an answer without support is to be shown,
+            marked "not supported": the files are about the subject. Otherwise nothing fits.
+        shared_words: Without vectors: below this share of the question's words in the best passage, nothing fits.
+    """
+
+    word_change: float = -3.0
+    unrelated_cosine: float = 0.04
+    cosine_spread: float = 0.09
+    subject_margin: float = 0.1
+    shared_words: float = 0.4
+
+    def compute_cosine_limit(self, passages: int) -> float:
+        """Return the cosine that 9 of 10 unrelated questions do not reach with any passage of an index.
+
+        >>> [round(VerdictRule().compute_cosine_limit(passages), 2) for passages in (3, 300, 30_000)]
+        [0.17, 0.34, 0.45]
+        """
+        return self.unrelated_cosine + self.cosine_spread * math.sqrt(2 * math.log(max(passages, 1)))
+
+    def rejects_search(self, question: str, hits: Sequence[Hit], passages: int) -> bool:
+        """Return whether the search alone shows that nothing fits, so that nothing needs to be read."""
+        if not hits:
+            return True
+        cosine = _find_best_cosine(hits)
+        if cosine is None:
+            return max(share_words(question, hit.passage.text) for hit in hits) < self.shared_words
+        return cosine < self.compute_cosine_limit(passages)
+
+    def is_needed(self, cut: CutPassage) -> bool:
+        """Return whether the answer depends on a passage.
+
+        Args:
+            cut: The passage, with what happened to the answer without it.
+        """
+        return (cut.word_change or 0.0) <= self.word_change
+
+    def judge(self, question: str, cuts: Sequence[CutPassage], passages: int) -> Verdict:
+        """Return the verdict on an answer.
+
+        Args:
+            cuts: The passages that the search found, with what happened to the answer without each of them.
+        """
+        hits = [cut.hit for cut in cuts]
+        if self.rejects_search(question, hits, passages):
+            return "nothing fits"
+        needed = [cut for cut in cuts if self.is_needed(cut)]
+        if needed:
+            return "not supported" if all(cut.missing for cut in needed) else "supported"
+        cosine = _find_best_cosine(hits)
+        is_subject = cosine is None or cosine >= self.compute_cosine_limit(passages) + self.subject_margin
+        return "not supported" if is_subject else "nothing fits"
+
+
+def share_words(question: str, text: str) -> float:
+    """Return the share of a question's words that occur in a text. Words such as "the" and "which" do not count.
+
+    >>> share_words("Where does the cat sleep?", "The cat and the dog sleep on the mat.")
+    1.0
+    """
+    words = {word for word in split_terms(question) if word not in FUNCTION_WORDS}
+    return len(words & set(split_terms(text))) / len(words) if words else 0.0
+
+
+def _find_best_cosine(hits: Sequence[Hit]) -> float | None:
+    """Return the largest cosine of the hits; None if the search computed none."""
+    return max((hit.cosine for hit in hits if hit.cosine is not None), default=None)
+
+
+def find_missing_words(text: str, passage: str, question: str) -> tuple[str, ...]:
+    """Return the numbers and names of a text that a passage does not contain, each once.
+
+    Numbers are compared by value: 1,000 equals 1000, and two hundred equals 200. A date is its numbers and the name of
+    its month. A name is a word with a capital letter. A name of the question may
+    be repeated; a number of the question may not, since a question can suggest a wrong one.
+
+    >>> find_missing_words("Mr. Kim paid 100 euros in May.", "In May the rent was 1,840 euros.", "Who is Kim?")
+    ('100',)
+    >>> find_missing_words("Oh sold 1840 to Lee.", "Mrs. Oh sold 1,840 buns.", "How many?")
+    ('Lee',)
+    """
+    text, passage, question = (
+        unicodedata.normalize("NFKC", string).replace("’", "'") for string in (text, passage, question)
+    )
+    numbers = {_evaluate(number) for number in _NUMBER.findall(passage)}
+    words = {_normalize_name(word) for word in _TOKEN.findall(f"{passage}\n{question}")}
+    missing = [number for number in _NUMBER.findall(text) if _evaluate(number) not in numbers]
+    missing += [name for name in _iterate_names(text) if _normalize_name(name) not in words]
+    return tuple(dict.fromkeys(missing))
+
+
+def _evaluate(number: str) -> Decimal | str:
+    """Return the value of a number in digits or words; a time such as 13:40 is its own value."""
+    total, current = Decimal(0), Decimal(0)
+    for word in re.split(r"[\s-]+", number.casefold()):
+        if word[0].isdecimal():
+            digits = re.sub(r",(?=\d{3}(?!\d))", "", word)
+            if not re.fullmatch(r"\d+(?:\.\d+)?", digits):
+                return number
+            current = Decimal(digits)
+        elif _SCALES.get(word, 0) > 100:
+            total, current = total + (current or Decimal(1)) * _SCALES[word], Decimal(0)
+        elif word in _SCALES:
+            current = (current or Decimal(1)) * _SCALES[word]
+        elif word != "and":
+            current += _VALUES[word]
+    return total + current
+
+
+def _normalize_name(word: str) -> str:
+    return word.casefold().removesuffix("'s")
+
+
+def _iterate_names(text: str) -> Iterator[str]:
+    """Yield the words with a capital letter, except common first words of sentences."""
+    openers = FUNCTION_WORDS | set(_OPENERS.split())
+    previous, is_first = "", True
+    for token in _TOKEN.findall(_NUMBER.sub(" ", text)):
+        word = token.casefold()
+        if not token[0].isalpha():
+            is_first = not (token == "." and (previous in _TITLES or len(previous) == 1))  # "Mr. Kim", "J. Kim"
+            continue
+        is_common = (is_first and word in openers) or word in _TITLES or _FIRST_PERSON.fullmatch(token)
+        if token[0].isupper() and not is_common:
+            yield token
+        previous, is_first = word, False

@@ -5,10 +5,11 @@ from .transcript import (
     Segment,
     Transcript,
     TranscriptionSettings,
+    Word,
     describe_foreign_speech,
     parse_transcription_settings,
 )
-from .word_times import Word, find_word_times
+from .word_times import find_word_times
 
 __all__ = [
     "Segment",

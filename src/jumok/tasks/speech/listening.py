@@ -20,9 +20,9 @@ from jumok.models.speech import FRAMES_PER_POSITION, Speech
 from jumok.tap import listen
 
 from .audio_window import POSITIONS_PER_SECOND
-from .transcript import Segment, Transcript
+from .transcript import Segment, Transcript, Word
 from .window_decoding import Features, WindowTranscript, transcribe_window
-from .word_times import Word, find_word_times, list_timing_heads
+from .word_times import find_word_times, list_timing_heads
 
 if TYPE_CHECKING:
     from jumok.tasks.labelled_input import LabelledInput

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -11,9 +10,8 @@ from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.data.audio.log_mel import FRAMES_PER_SECOND, HOP, RATE, WINDOW
-from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.errors import ArgumentError, describe_type
-from jumok.models.speech import FRAMES_PER_POSITION, Speech
+from jumok.models.speech import FRAMES_PER_POSITION
 
 from .audio_window import compute_features, cut_features, read_samples, require_speech
 from .transcript import Segment, Transcript, TranscriptionSettings, describe_foreign_speech
@@ -39,9 +37,10 @@ def transcribe(
     Raises:
         ArgumentError: If the model does not transcribe audio, or a setting does not fit it.
     """
-    job = _Job.prepare(loaded, samples, settings or TranscriptionSettings())
-    segments = tuple(job.run(progress))
-    return Transcript(segments, job.language, job.duration, describe_foreign_speech(job.tokens, segments))
+    transcription = _Transcription(loaded, samples, settings)
+    segments = tuple(transcription.run(progress))
+    warning = describe_foreign_speech(transcription.tokens, segments)
+    return Transcript(segments, transcription.language, transcription.duration, warning)
 
 
 def transcribe_segments(
@@ -51,26 +50,14 @@ def transcribe_segments(
     progress: Progress | None = None,
 ) -> Iterator[Segment]:
     """Yield the segments of a transcript, as ``transcribe`` returns it, as soon as their window is decoded."""
-    return _Job.prepare(loaded, samples, settings or TranscriptionSettings()).run(progress)
+    return _Transcription(loaded, samples, settings).run(progress)
 
 
-@dataclass
-class _Job:
-    """A transcription: the spectrogram, and what every window needs."""
+class _Transcription:
+    """Transcribes a recording window by window."""
 
-    loaded: Loaded
-    model: Speech
-    tokens: SpeechTokens
-    settings: TranscriptionSettings
-    features: Tensor  # [mel, frame]
-    frame_count: int  # frames of the recording; the features may be padded
-    timestamps: bool
-    language: str | None
-    duration: float  # of the recording, in seconds
-
-    @classmethod
-    def prepare(cls, loaded: Loaded, samples: Tensor, settings: TranscriptionSettings) -> _Job:
-        """Check the arguments and compute the spectrogram."""
+    def __init__(self, loaded: Loaded, samples: Tensor, settings: TranscriptionSettings | None) -> None:
+        settings = TranscriptionSettings() if settings is None else settings
         if not isinstance(loaded, Loaded):
             raise ArgumentError(f"pass what jumok.load(...) returned, not {describe_type(loaded)}")
         if not isinstance(settings, TranscriptionSettings):
@@ -80,19 +67,21 @@ class _Job:
                 f"audio must be a tensor of samples at 16,000 per second, not {describe_type(samples)}; "
                 "jumok.data.audio.audio_files.read_audio reads a file"
             )
-        model, tokens = require_speech(loaded)
-        loaded.require_tokenizer()
+        self.loaded, self.settings, self.language = loaded, settings, settings.language
+        self.model, self.tokens = require_speech(loaded)
+        self.tokenizer = loaded.require_tokenizer()
         samples = read_samples(samples)
         if len(samples) <= WINDOW // 2:
             raise ArgumentError(f"the audio is too short: {len(samples)} samples, {1000 * len(samples) / RATE:.0f} ms")
-        timestamps = tokens.first_time is not None if settings.timestamps is None else settings.timestamps
-        language = settings.language
-        if not tokens.languages or language is not None:
-            tokens.build_prompt(language, task=settings.task, timestamps=timestamps)  # raises if it does not fit
-        features = compute_features(samples, model).to(model.device)
-        frame_count = min(features.shape[1], -(-len(samples) // HOP))
-        duration = len(samples) / RATE
-        return cls(loaded, model, tokens, settings, features, frame_count, timestamps, language, duration)
+        self.duration = len(samples) / RATE
+        self.timestamps = self.tokens.first_time is not None if settings.timestamps is None else settings.timestamps
+        if not self.tokens.languages or self.language is not None:
+            self._build_prompt()  # raises if it does not fit
+        self.features = compute_features(samples, self.model).to(self.model.device)  # may be padded
+        self.frame_count = min(self.features.shape[1], -(-len(samples) // HOP))  # frames of the recording
+
+    def _build_prompt(self) -> list[int]:
+        return self.tokens.build_prompt(self.language, task=self.settings.task, timestamps=self.timestamps)
 
     def run(self, progress: Progress | None) -> Iterator[Segment]:
         """Decode window after window."""
@@ -104,8 +93,7 @@ class _Job:
                 encoded = self.model.encode(window[None])
                 if self.tokens.languages and self.language is None:
                     self.language = detect_language(self.model, encoded, self.tokens)
-                prompt = self.tokens.build_prompt(self.language, task=self.settings.task, timestamps=self.timestamps)
-                text = decode_window(self.loaded, encoded, prompt, rules, self.settings)
+                text = decode_window(self.loaded, encoded, self._build_prompt(), rules, self.settings)
             segments, advance = self._split_segments(text, seek)
             yield from segments
             seek += advance
@@ -147,7 +135,7 @@ class _Job:
         window = seek / FRAMES_PER_SECOND
         times = [time for time in map(self.tokens.time_of, tokens) if time is not None]
         words = tuple(token for token in tokens if self.tokens.time_of(token) is None)
-        content = self.loaded.require_tokenizer().decode(words, special=False)
+        content = self.tokenizer.decode(words, special=False)
         if not any(letter.isalnum() for letter in content):  # Whisper writes "." for a hum
             return None
         length = window_frames / FRAMES_PER_SECOND

@@ -1,10 +1,10 @@
-"""What a transcription returns: segments with times, also as subtitles; and its settings."""
+"""What a transcription returns: segments and words with times, also as subtitles; and its settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from jumok import defaults
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
@@ -115,6 +115,37 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Word:
+    """A word of a transcript with its time.
+
+    Args:
+        text: The word with its punctuation, without spaces around it.
+        start: When it begins, in seconds; from the cross-attention.
+        end: When it ends, in seconds: when the next word begins, or the audio becomes quiet.
+        token_ids: Its tokens. Those of all words of a segment are the segment's.
+        probability: The model's probability of a token of this word: the geometric mean over its tokens.
+        rows: The decoder's rows that write its tokens, if it reads the transcript of the window without times: each
+            row writes the token after the one that it read.
+    """
+
+    text: str
+    start: float
+    end: float
+    token_ids: tuple[int, ...]
+    probability: float
+    segment: int
+    rows: range
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the word as a dictionary for JSON."""
+        content: dict[str, Any] = {"text": self.text, "start": round(self.start, 3), "end": round(self.end, 3)}
+        return {**content, "probability": round(self.probability, 4), "segment": self.segment}
+
+
+Cue = Segment | Word  # a text with its time
+
+
+@dataclass(frozen=True)
 class Transcript:
     """The text of a recording.
 
@@ -162,26 +193,6 @@ def describe_foreign_speech(tokens: SpeechTokens, segments: Sequence[Segment]) -
     )
 
 
-@runtime_checkable
-class Cue(Protocol):
-    """A text with its time: a segment or a word."""
-
-    @property
-    def start(self) -> float:
-        """Where it begins, in seconds."""
-        ...
-
-    @property
-    def end(self) -> float:
-        """Where it ends, in seconds."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """The text."""
-        ...
-
-
 def format_srt(cues: Iterable[Cue]) -> Iterator[str]:
     """Yield SubRip subtitles (.srt), one block for each cue."""
     for number, cue in enumerate(cues, start=1):
@@ -198,10 +209,7 @@ def format_vtt(cues: Iterable[Cue]) -> Iterator[str]:
 
 
 def format_time(seconds: float, separator: str) -> str:
-    """Return a time as hours:minutes:seconds with milliseconds.
-
-    Args:
-        separator: What stands before the milliseconds: "," in SubRip, "." in WebVTT.
+    """Return a time as hours:minutes:seconds with milliseconds, after "," in SubRip and "." in WebVTT.
 
     >>> format_time(3725.5, ",")
     '01:02:05,500'

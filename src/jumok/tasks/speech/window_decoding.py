@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -17,8 +17,7 @@ from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.generate.beam import BeamSettings, search_scored_beams
-from jumok.generate.decoding import CrossAttentionDecoder
-from jumok.generate.incremental_decoder import StepLogits
+from jumok.generate.decoding import CrossAttentionDecoder, StepLogits
 from jumok.generate.sampling import Sampling
 from jumok.models.speech import Speech
 
@@ -43,12 +42,7 @@ class TokenRules:
         self.never_first = _build_flags(speech_tokens.suppressed_first, vocabulary, device)
 
     def restrict(self, scores: Scores, texts: list[list[int]]) -> Scores:
-        """Return the scores with forbidden tokens at minus infinity.
-
-        Args:
-            scores: Logits or log-probabilities of the next token of each text.
-            texts: The new tokens of each text so far.
-        """
+        """Return the scores of the next token of each text, with forbidden tokens at minus infinity."""
         forbidden = self.never.repeat(len(texts), 1)
         for row, text in enumerate(texts):
             if not text:
@@ -132,11 +126,7 @@ class SpeechDecoder(CrossAttentionDecoder):
 def decode_window(
     loaded: Loaded, encoded: Encoded, prompt: Sequence[int], rules: TokenRules, settings: TranscriptionSettings
 ) -> WindowText:
-    """Return the text of a window.
-
-    Args:
-        prompt: The tokens that the decoder reads first.
-    """
+    """Return the text of a window; the decoder reads the prompt first."""
     (model, _), tokenizer = require_speech(loaded), loaded.require_tokenizer()
     generator = torch.Generator(encoded.device).manual_seed(settings.seed)
     attempts: list[WindowText] = []
@@ -151,7 +141,7 @@ def decode_window(
         compression = _compute_compression(token_ids, tokenizer)
         text = WindowText(tuple(token_ids), log_probability, compression, no_speech, temperature)
         if _is_silent(text, settings):
-            return WindowText((), log_probability, compression, no_speech, temperature, is_silent=True)
+            return replace(text, token_ids=(), is_silent=True)
         if not _should_try_again(text, settings):
             return text
         attempts.append(text)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -25,10 +25,10 @@ from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.token_labels import REPLACEMENT, group_words
 from jumok.errors import ArgumentError
 from jumok.lens import Edit, Lens
-from jumok.models.speech import FRAMES_PER_POSITION, Speech
+from jumok.models.speech import FRAMES_PER_POSITION
 
 from .audio_window import POSITIONS_PER_SECOND, compute_features, cut_features, require_speech
-from .transcript import Segment, Transcript
+from .transcript import Segment, Transcript, Word
 
 # A moment that no token gives a larger weight belongs to a pause.
 PAUSE_WEIGHT = 0.02
@@ -44,34 +44,6 @@ WITHOUT_SPACES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 SAMPLES_PER_POSITION = HOP * FRAMES_PER_POSITION
 
 Heads = Sequence[tuple[int, int]]  # (decoder block, head)
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word of a transcript with its time.
-
-    Args:
-        text: The word with its punctuation, without spaces around it.
-        start: When it begins, in seconds; from the cross-attention.
-        end: When it ends, in seconds: when the next word begins, or the audio becomes quiet.
-        token_ids: Its tokens. Those of all words of a segment are the segment's.
-        probability: The model's probability of a token of this word: the geometric mean over its tokens.
-        rows: The decoder's rows that write its tokens, if it reads the transcript of the window without times: each
-            row writes the token after the one that it read.
-    """
-
-    text: str
-    start: float
-    end: float
-    token_ids: tuple[int, ...]
-    probability: float
-    segment: int
-    rows: range
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the word as a dictionary for JSON."""
-        content: dict[str, Any] = {"text": self.text, "start": round(self.start, 3), "end": round(self.end, 3)}
-        return {**content, "probability": round(self.probability, 4), "segment": self.segment}
 
 
 def find_word_times(
@@ -261,18 +233,19 @@ def read_word_weights(
     heads: Heads,
     edits: Edit | Sequence[Edit] = (),
 ) -> list[WindowWeights]:
-    """Run the model once for each window with the text that it wrote, and return the exact weights.
-
-    Raises:
-        ArgumentError: If the model does not transcribe audio, a head does not exist, or the transcript is of another
-            recording.
-    """
+    """Run the model once for each window with the text that it wrote, and return the exact weights."""
     model, _ = require_speech(loaded)
     if abs(transcript.duration - len(samples) / RATE) > 1 / POSITIONS_PER_SECOND:
         raise ArgumentError(
             f"the transcript is of {transcript.duration:.2f} s of audio, but {len(samples) / RATE:.2f} s are given"
         )
-    _check_heads(model, heads)
+    blocks, count = model.config.decoder_layers, model.config.decoder_heads
+    unknown = [(block, head) for block, head in heads if not (0 <= block < blocks and 0 <= head < count)]
+    if unknown or not heads:
+        reason = f"{unknown[0]} does not exist" if unknown else "none are given"
+        raise ArgumentError(
+            f"the timing heads are pairs (decoder block, head) from (0, 0) to ({blocks - 1}, {count - 1}); {reason}"
+        )
     if not transcript.segments:
         return []
 
@@ -285,16 +258,6 @@ def read_word_weights(
             _read_window(lens, features, stop, segments, heads, edits, transcript.language)
             for segments, stop in zip(windows, stops, strict=True)
         ]
-
-
-def _check_heads(model: Speech, heads: Heads) -> None:
-    blocks, count = model.config.decoder_layers, model.config.decoder_heads
-    unknown = [(block, head) for block, head in heads if not (0 <= block < blocks and 0 <= head < count)]
-    if unknown or not heads:
-        reason = f"{unknown[0]} does not exist" if unknown else "none are given"
-        raise ArgumentError(
-            f"the timing heads are pairs (decoder block, head) from (0, 0) to ({blocks - 1}, {count - 1}); {reason}"
-        )
 
 
 def _read_window(

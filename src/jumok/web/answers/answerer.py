@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 
@@ -14,6 +13,7 @@ from jumok.threads import use_threads
 from jumok.web import asks, messages
 from jumok.web.asks import check_index
 from jumok.web.inspection import Inspection
+from jumok.web.messages import Reply
 from jumok.web.work_queue import Job
 
 from . import tiles
@@ -22,12 +22,9 @@ from .head_steps import describe_steps
 from .input_media import Sound, read_listening
 from .python_code import write_code
 from .site_maps import SiteMap
-from .token_answer import describe_token
 
 MAX_VALUES = 4096  # exact weights in one answer
 MODEL_ASKS = (asks.KindsAsk, asks.EffectAsk)  # they run the model, and choose its number of threads
-
-Answer = tuple[Any, tuple[bytes, ...]]
 
 
 class Answerer:
@@ -35,7 +32,7 @@ class Answerer:
 
     def __init__(self) -> None:
         self._tiles = tiles.TileCache()
-        self._answers: dict[type[asks.Ask], Callable[..., Answer]] = {
+        self._answers: dict[type[asks.Ask], Callable[..., Reply]] = {
             asks.ThumbnailsAsk: self._answer_thumbnails,
             asks.TilesAsk: self._answer_tiles,
             asks.ValuesAsk: _answer_values,
@@ -50,53 +47,45 @@ class Answerer:
             asks.SaveAsk: _answer_save,
         }
 
-    def answer(self, inspection: Inspection, job: Job) -> Answer:
+    def answer(self, inspection: Inspection, job: Job) -> Reply:
         """Return the body and the buffers of an answer."""
         # one thread: these small products gain nothing from a second one, and beside a busy program they lose a lot
         threads = nullcontext() if isinstance(job.ask, MODEL_ASKS) else use_threads(1)
         with threads, torch.no_grad():  # the biases and scores of a capture may be parameters
             return self._answers[type(job.ask)](inspection, job.ask, job)
 
-    def _answer_thumbnails(self, inspection: Inspection, ask: asks.ThumbnailsAsk, job: Job) -> Answer:
+    def _answer_thumbnails(self, inspection: Inspection, ask: asks.ThumbnailsAsk, job: Job) -> Reply:
         check_index("site", ask.site, len(inspection.sites))
-        key = ("thumbnails", inspection.list_serials(ask.show), ask.site, ask.size)
-        stored = self._tiles.get(key)
-        if stored is None:
-            (site_map,) = inspection.get_maps(ask.show, ask.site)
-            heads, is_preview = tiles.compute_thumbnails(site_map, ask.size, job.check)
-            count, rows, columns = heads.shape
-            stored = heads.tobytes(), messages.Thumbnails(count, rows, columns, is_preview)
-            self._tiles.put(key, *stored)
-        return stored[1], (stored[0],)
+        shown = inspection.get_pass(ask.show)
 
-    def _answer_tiles(self, inspection: Inspection, ask: asks.TilesAsk, job: Job) -> Answer:
+        def compute() -> tuple[messages.Thumbnails, bytes]:
+            heads, is_preview = tiles.compute_thumbnails(shown.maps[ask.site], ask.size, job.check)
+            count, rows, columns = heads.shape
+            return messages.Thumbnails(count, rows, columns, is_preview), heads.tobytes()
+
+        body, content = self._tiles.get((shown.serial, ask.site, ask.size), compute)
+        return body, (content,)
+
+    def _answer_tiles(self, inspection: Inspection, ask: asks.TilesAsk, job: Job) -> Reply:
         maps = _find_maps(inspection, ask)
         check_index("level", ask.level, tiles.count_levels(maps[0].queries, maps[0].keys))
         span = tiles.TILE_CELLS * 2**ask.level
         check_index("row", ask.row, -(-maps[0].queries // span))
         check_index("column", ask.column, -(-maps[0].keys // span))
-        part = (ask.site, ask.head, ask.level, ask.row, ask.column, ask.preview, ask.skip_first)
-        key = ("tile", inspection.list_serials(ask.show), *part)
-        stored = self._tiles.get(key)
-        if stored is None:
-            cells, is_preview = tiles.compute_tile(
-                maps,
-                ask.head,
-                ask.level,
-                ask.row,
-                ask.column,
-                preview=ask.preview,
-                skip_first=ask.skip_first,
-                check=job.check,
-            )
+
+        def compute() -> tuple[messages.Tile, bytes]:
+            cells, is_preview = tiles.compute_tile(maps, ask, job.check)
             encode = tiles.encode_differences if ask.show == "difference" else tiles.encode_weights
             rows, columns = cells.shape
-            stored = encode(cells).tobytes(), messages.Tile(rows, columns, is_preview)
-            self._tiles.put(key, *stored)
-        return stored[1], (stored[0],)
+            return messages.Tile(rows, columns, is_preview), encode(cells).tobytes()
+
+        serials = tuple(shown.serial for shown in inspection.list_passes(ask.show))
+        part = (ask.site, ask.head, ask.level, ask.row, ask.column, ask.preview, ask.skip_first)
+        body, content = self._tiles.get((serials, *part), compute)
+        return body, (content,)
 
 
-def _answer_values(inspection: Inspection, ask: asks.ValuesAsk, job: Job) -> Answer:
+def _answer_values(inspection: Inspection, ask: asks.ValuesAsk, job: Job) -> Reply:
     maps = _find_maps(inspection, ask)
     rows = _read_range("rows", ask.rows, maps[0].queries)
     columns = _read_range("columns", ask.columns, maps[0].keys)
@@ -107,7 +96,7 @@ def _answer_values(inspection: Inspection, ask: asks.ValuesAsk, job: Job) -> Ans
     return messages.Values(*weights.shape), (weights.astype("<f4").tobytes(),)
 
 
-def _answer_line(inspection: Inspection, ask: asks.LineAsk, job: Job) -> Answer:
+def _answer_line(inspection: Inspection, ask: asks.LineAsk, job: Job) -> Reply:
     maps = _find_maps(inspection, ask)
     if (ask.query is None) == (ask.key is None):
         raise ArgumentError("a line needs either a query or a key")
@@ -119,21 +108,21 @@ def _answer_line(inspection: Inspection, ask: asks.LineAsk, job: Job) -> Answer:
     return messages.Line(len(weights)), (weights.astype("<f4").tobytes(),)
 
 
-def _answer_token(inspection: Inspection, ask: asks.TokenAsk, job: Job) -> Answer:
+def _answer_token(inspection: Inspection, ask: asks.TokenAsk, job: Job) -> Reply:
     shown = inspection.get_pass(ask.show)
     count = inspection.count_positions(ask.sequence)
     if not count:
         raise ArgumentError(f"this run has no {ask.sequence}")
     check_index("position", ask.position, count)
-    return describe_token(inspection, shown, ask.sequence, ask.position, job.check), ()
+    return tiles.describe_token(inspection, shown, ask.sequence, ask.position, job.check), ()
 
 
-def _answer_audio(inspection: Inspection, ask: asks.AudioAsk, job: Job) -> Answer:
+def _answer_audio(inspection: Inspection, ask: asks.AudioAsk, job: Job) -> Reply:
     sound = _get_sound(inspection)
     return messages.Audio(sound.bands, sound.frames), (sound.wav, sound.spectrogram)
 
 
-def _answer_listening(inspection: Inspection, ask: asks.ListeningAsk, job: Job) -> Answer:
+def _answer_listening(inspection: Inspection, ask: asks.ListeningAsk, job: Job) -> Reply:
     sound = _get_sound(inspection)
     head = None
     if ask.site is not None:
@@ -145,30 +134,30 @@ def _answer_listening(inspection: Inspection, ask: asks.ListeningAsk, job: Job) 
     return messages.Listening(len(sound.words), sound.positions), (weights.numpy().astype("<f4").tobytes(),)
 
 
-def _answer_steps(inspection: Inspection, ask: asks.StepsAsk, job: Job) -> Answer:
+def _answer_steps(inspection: Inspection, ask: asks.StepsAsk, job: Job) -> Reply:
     _check_head(inspection, ask.site, ask.head)
     shown = inspection.get_pass(ask.show)
     check_index("query", ask.query, shown.maps[ask.site].queries)
     return describe_steps(shown, ask.site, ask.head, ask.query, ask.language), ()
 
 
-def _answer_kinds(inspection: Inspection, ask: asks.KindsAsk, job: Job) -> Answer:
+def _answer_kinds(inspection: Inspection, ask: asks.KindsAsk, job: Job) -> Reply:
     # of the clean pass, so that they belong to later runs with other edits too
     inspection.clean.kinds = describe_kinds(inspection, job.report)
     return inspection.clean.kinds, ()
 
 
-def _answer_effect(inspection: Inspection, ask: asks.EffectAsk, job: Job) -> Answer:
+def _answer_effect(inspection: Inspection, ask: asks.EffectAsk, job: Job) -> Reply:
     inspection.clean.effects[ask.over] = measure_effects(inspection, ask.over, job.report)
     return inspection.clean.effects[ask.over], ()
 
 
-def _answer_code(inspection: Inspection, ask: asks.CodeAsk, job: Job) -> Answer:
+def _answer_code(inspection: Inspection, ask: asks.CodeAsk, job: Job) -> Reply:
     _check_selection(inspection, ask.selection)
     return messages.Code(write_code(inspection, ask.selection)), ()
 
 
-def _answer_save(inspection: Inspection, ask: asks.SaveAsk, job: Job) -> Answer:
+def _answer_save(inspection: Inspection, ask: asks.SaveAsk, job: Job) -> Reply:
     from jumok.web.saved_file import build_html
 
     _check_selection(inspection, ask.selection)
@@ -186,7 +175,7 @@ def _get_sound(inspection: Inspection) -> Sound:
 def _find_maps(inspection: Inspection, ask: asks.HeadAsk) -> list[SiteMap]:
     """Return the maps that an ask names: two for a difference."""
     _check_head(inspection, ask.site, ask.head)
-    return inspection.get_maps(ask.show, ask.site)
+    return [shown.maps[ask.site] for shown in inspection.list_passes(ask.show)]
 
 
 def _check_head(inspection: Inspection, site: int, head: int) -> None:

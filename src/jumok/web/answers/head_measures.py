@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from jumok.data.tokenizers.token_labels import group_words
 from jumok.errors import ArgumentError
-from jumok.lens import Effect, Effects, Lens, effect
-from jumok.lens.describe.head_profile import HeadProfiler
+from jumok.lens import Effect, Effects, effect
+from jumok.lens.describe.head_profile import build_profiler
 from jumok.lens.describe.table_rows import build_table_rows
 from jumok.lens.effects import metrics
 from jumok.lens.effects.metrics import Metric
-from jumok.models import Model
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.web import messages
-from jumok.web.forward_pass import Progress, watch_taps
 from jumok.web.inspection import Inspection
+from jumok.web.opened_model import Progress, watch_taps
 
 from .site_maps import WindowMap
 
 MAX_POSITIONS = 4096  # the complete maps of longer inputs would need gigabytes
-PROFILER = "profiler"  # under which an opened model keeps it
 
 
 def describe_kinds(inspection: Inspection, progress: Progress) -> messages.Kinds:
@@ -55,47 +51,19 @@ def _build_rows(inspection: Inspection, progress: Progress) -> list[dict[str, An
     opened, labelled = inspection.opened, inspection.labelled
     total = 2 * len(inspection.sites)
     progress(0, total, "classifying")
-    if PROFILER not in opened.kept_results:
-        with opened.explain_failures(), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
-            opened.kept_results[PROFILER] = build_profiler(opened.lens, labelled)
+    with opened.explain_errors(), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
+        reads_text = labelled.tokens and not labelled.target
+        profiler = opened.remember("profiler", None, lambda: build_profiler(opened.lens) if reads_text else None)
     rows, _ = build_table_rows(
         inspection.clean.capture,
         labelled,
         inspection.sites,
         tokens=labelled.tokens,
-        profiler=opened.kept_results.get(PROFILER),
+        profiler=profiler,
         top=1,
         progress=lambda done, count: progress(count + done, 2 * count, "classifying"),
     )
     return rows
-
-
-def build_profiler(
-    lens: Lens,
-    labelled: LabelledInput,
-    sites: Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    report: Callable[[str], None] | None = None,
-) -> HeadProfiler | None:
-    """Return the heads' profile on repeated tokens and on sentences; None unless the model reads only text."""
-    tokenizer = lens.tokenizer
-    if not labelled.tokens or labelled.target or tokenizer is None:
-        return None
-
-    def tokenize_words(text: str) -> tuple[list[int], list[range]]:
-        token_ids = tokenizer.encode(text)
-        # special tokens around the text do not belong to a word
-        words = [positions for word, positions in group_words(tokenizer, token_ids) if word in text]
-        return token_ids, words
-
-    try:
-        return HeadProfiler(lens, tokenize_words, sites, progress)
-    except Exception as error:  # random tokens or the sentences may not fit a model of transformers
-        if isinstance(lens.model, Model):
-            raise
-        if report is not None:
-            report(f"heads are classified on this text only: {error}")
-        return None
 
 
 def _measure_entropy(inspection: Inspection, site: int, head: int, of_first_window: float) -> float:
@@ -120,7 +88,7 @@ def measure_effects(inspection: Inspection, over: messages.Over, progress: Progr
 
     progress(0, 0, "measuring")
     # a batch of edits may take seconds, so a cancellation is noticed at every attention
-    with opened.explain_failures(), watch_taps(lambda: progress(*counts, "measuring")):
+    with opened.explain_errors(), watch_taps(lambda: progress(*counts, "measuring")):
         effects = effect(
             opened.loaded,
             *labelled.positional,
@@ -150,6 +118,7 @@ def _choose_metric(labelled: LabelledInput) -> Metric | None:
 def _describe_effect(inspection: Inspection, effects: Effects, row: Effect) -> messages.EffectRow:
     controls = row.control_effects
     is_edge = effects.over == "edges"
+    assert row.head is not None  # the page measures heads and edges
     return messages.EffectRow(
         site=inspection.sites.index(inspection.clean.capture.sites.find(row.layer)),
         head=row.head,

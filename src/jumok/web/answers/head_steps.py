@@ -14,7 +14,7 @@ from jumok.lab.model_steps import HeadNumbers, read_head
 from jumok.lens.capture.captured_attention import CapturedCall
 from jumok.lens.edits.edit_types import TemperatureScore
 from jumok.web import messages
-from jumok.web.forward_pass import MAX_KEPT_POSITIONS, Pass
+from jumok.web.opened_model import MAX_KEPT_POSITIONS, Pass
 
 from .site_maps import WindowMap
 

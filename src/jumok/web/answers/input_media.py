@@ -19,35 +19,27 @@ from jumok.data.images.preparation import stretch_pixels
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture
 from jumok.lens.sites import SOURCE
+from jumok.tasks.speech import Word
 from jumok.tasks.speech.audio_window import POSITIONS_PER_SECOND
 from jumok.tasks.speech.listening import Head, compute_listening, list_timing_sites, locate_words
-from jumok.tasks.speech.word_times import Word
 from jumok.web import messages
 
 if TYPE_CHECKING:
     from jumok.tasks.labelled_input import LabelledInput
-    from jumok.web.forward_pass import Pass
-    from jumok.web.opened_model import OpenedModel
+    from jumok.web.opened_model import OpenedModel, Pass
 
-SOUND = "sound"  # under which an opened model keeps it
 LOUDEST = 255
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An image as the model saw it.
-
-    Attributes:
-        png: The bytes of the PNG file.
-        layout: Where the positions of the first attention lie.
-        layouts: Where the positions of each attention to patches lie, by site.
-    """
+    """An image as the model saw it."""
 
     png: bytes
     width: int
     height: int
-    layout: PatchLayout
-    layouts: dict[str, PatchLayout]
+    layout: PatchLayout  # where the positions of the first attention lie
+    layouts: dict[str, PatchLayout]  # where those of each attention to patches lie, by site
 
     def describe(self) -> messages.Picture:
         """Return the picture as the page receives it; the PNG is the first buffer."""
@@ -95,24 +87,16 @@ def _fits(layout: PatchLayout, keys: int) -> bool:
 
 @dataclass(frozen=True)
 class Sound:
-    """A window of audio.
+    """A window of audio."""
 
-    Attributes:
-        wav: The bytes of a WAV file: 16 bits, one channel, 16 kHz.
-        spectrogram: A byte for each band and frame of 10 ms, the lowest band first; 255 is the loudest.
-        frames: Its frames; the silence after the recording is left out.
-        begin: Where it begins in the recording, in seconds.
-        heads: The cross-attention heads that follow the audio in time.
-    """
-
-    wav: bytes
-    spectrogram: bytes
+    wav: bytes  # a file: 16 bits, one channel, 16 kHz
+    spectrogram: bytes  # for each band and frame of 10 ms, the lowest band first; 255 is the loudest
     bands: int
-    frames: int
+    frames: int  # without the silence after the recording
     seconds: float
-    begin: float
+    begin: float  # where it begins in the recording, in seconds
     words: tuple[Word, ...]
-    heads: tuple[Head, ...]
+    heads: tuple[Head, ...]  # the cross-attention heads that follow the audio in time
 
     @property
     def positions(self) -> int:
@@ -135,11 +119,8 @@ def get_sound(opened: OpenedModel, labelled: LabelledInput) -> Sound | None:
     """Return the audio that a model read; None if it read something else. That of the last input is kept."""
     if labelled.audio is None or not isinstance(opened.loaded, Loaded):
         return None
-    stored = opened.kept_results.get(SOUND)
-    if stored is None or stored[0] is not labelled:
-        stored = labelled, _record(opened.loaded, labelled)
-        opened.kept_results[SOUND] = stored
-    sound: Sound = stored[1]
+    loaded = opened.loaded
+    sound: Sound = opened.remember("sound", labelled, lambda: _record(loaded, labelled))
     return sound
 
 
@@ -176,11 +157,8 @@ def write_wav(samples: Float[Tensor, " sample"]) -> bytes:
 def read_listening(
     sound: Sound, shown: Pass, sites: list[str], head: tuple[int, int] | None = None
 ) -> Float[Tensor, "word position"]:
-    """Return where each word is heard in a pass, only as far as the recording reaches.
-
-    Args:
-        head: The index of a cross-attention and a head; None for the mean of those that follow the audio in time.
-    """
+    """Return where each word is heard in a pass, only as far as the recording reaches: by one head (the index of a
+    cross-attention and the head), or by the mean of those that follow the audio in time."""
 
     def read_rows(site: str, index: int, rows: range) -> Tensor:
         site_map = shown.maps[sites.index(site)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -13,34 +14,21 @@ from torch import Tensor
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.lens.effects.metrics import Answer
-from jumok.web.messages import Candidate, Prediction
+from jumok.web.messages import Candidate, Prediction, Predicts
 
 MAX_POSITIONS = 256  # of a longer input, the last ones
 MAX_LOGITS = 2**26  # numbers of all logits in memory
 CANDIDATES = 5
 
-Kind = Literal["next token", "masked token", "class", "number", "vector"]
-NEXT_TOKEN: Kind = "next token"
-MASKED_TOKEN: Kind = "masked token"
-CLASS: Kind = "class"
-NUMBER: Kind = "number"
-VECTOR: Kind = "vector"
-
 NameClass = Callable[[int], str]
 
 
 class Predictions(NamedTuple):
-    """The predictions of one forward pass.
+    """The predictions of one forward pass."""
 
-    Attributes:
-        rows: One entry for each position, as the page receives them.
-        last: The log-probabilities of the last prediction; None if it is not a distribution.
-        measured_position: Where ``last`` was predicted, counted from the end: -1 is the last position.
-    """
-
-    rows: list[Prediction]
-    last: Float[Tensor, " class"] | None
-    measured_position: int = -1
+    rows: list[Prediction]  # by position
+    last: Float[Tensor, " class"] | None  # log-probabilities of the last one; None if it is not a distribution
+    measured_position: int = -1  # where ``last`` was predicted, counted from the end
 
 
 def count_predicted_positions(length: int, vocabulary: int | None) -> int:
@@ -55,17 +43,16 @@ def describe_token_predictions(
     *,
     is_masked: bool = False,
 ) -> Predictions:
-    """Describe the predictions of tokens.
-
-    Args:
-        logits: The logits of all positions, or of the last ones.
-        tokenizer: Names tokens; None numbers them.
-        is_masked: Whether a position predicts the token that stands there, instead of the next one.
-    """
+    """Describe the predictions of tokens at the last positions; a masked model predicts the token that stands there,
+    instead of the next one. Without a tokenizer, tokens have numbers."""
     logits = logits.detach()[-MAX_POSITIONS:].float().cpu()
     first = len(tokens) - len(logits)
     actual = [*tokens[first:]] if is_masked else [*tokens[first + 1 :]]
-    names = _TokenNames(tokenizer)
+
+    @functools.cache
+    def name(token: int) -> str:
+        return str(token) if tokenizer is None else label_tokens(tokenizer, [token])[0]
+
     normalizers = logits.logsumexp(-1)
     largest, ids = logits.topk(min(CANDIDATES, logits.shape[-1]))
     probabilities = (largest - normalizers[:, None]).exp().tolist()
@@ -74,11 +61,11 @@ def describe_token_predictions(
 
     rows: list[Prediction] = []
     for index, (shares, row_ids) in enumerate(zip(probabilities, ids.tolist(), strict=True)):
-        candidates = [Candidate(names.name(token), token, share) for token, share in zip(row_ids, shares, strict=True)]
+        candidates = [Candidate(name(token), token, share) for token, share in zip(row_ids, shares, strict=True)]
         follower = None
         if index < len(actual):
             token = actual[index]
-            follower = Candidate(names.name(token), token, actual_probabilities[index])
+            follower = Candidate(name(token), token, actual_probabilities[index])
         rows.append(Prediction(first + index, candidates, follower))
     last = _choose_last_position(tokens, tokenizer, first) if is_masked else -1
     return Predictions(rows, logits[last] - normalizers[last], last)
@@ -87,13 +74,8 @@ def describe_token_predictions(
 def describe_class_predictions(
     logits: Float[Tensor, "position class"], name_class: NameClass, *, is_independent: bool, has_positions: bool
 ) -> Predictions:
-    """Describe the predictions of classes, of the whole input or of each position.
-
-    Args:
-        logits: The logits of the classes, one row for each prediction.
-        is_independent: Whether each class has a probability of its own (sigmoid) instead of all together (softmax).
-        has_positions: Whether a row belongs to a position instead of the whole input.
-    """
+    """Describe the predictions of classes, of the whole input or of each position. Independent classes have
+    probabilities of their own (sigmoid)."""
     logits = logits.detach()[-MAX_POSITIONS:].float().cpu()
     shares = logits.sigmoid() if is_independent else logits.softmax(-1)
     largest, ids = shares.topk(min(CANDIDATES, logits.shape[-1]))
@@ -114,17 +96,17 @@ def describe_number_predictions(numbers: Tensor) -> Predictions:
     return Predictions(rows, None)
 
 
-def choose_kind(answer: Answer, task: str, class_name: str) -> Kind:
+def choose_kind(answer: Answer, task: str, class_name: str) -> Predicts:
     """Return what a model predicts. The task of a model of transformers is ""."""
     if answer.kind == "numbers" or task in ("predict", "score"):
-        return NUMBER
+        return "number"
     if answer.kind == "hidden" or task == "embed":
-        return VECTOR
+        return "vector"
     if task == "fill" or "MaskedLM" in class_name or class_name.endswith("ForPreTraining"):
-        return MASKED_TOKEN
+        return "masked token"
     if answer.tensor.dim() == 2 or task == "classify" or "TokenClassification" in class_name:
-        return NUMBER if answer.tensor.shape[-1] == 1 else CLASS
-    return NEXT_TOKEN if answer.tensor.dim() == 3 else VECTOR
+        return "number" if answer.tensor.shape[-1] == 1 else "class"
+    return "next token" if answer.tensor.dim() == 3 else "vector"
 
 
 def measure_change(clean: Tensor | None, edited: Tensor | None) -> float | None:
@@ -136,20 +118,6 @@ def measure_change(clean: Tensor | None, edited: Tensor | None) -> float | None:
     terms = torch.where(shares == 0, 0.0, shares * (clean - edited))
     divergence = float(terms.sum())
     return max(divergence, 0.0) if math.isfinite(divergence) else None
-
-
-class _TokenNames:
-    """Labels of single tokens; each is looked up once."""
-
-    def __init__(self, tokenizer: TextTokenizer | None) -> None:
-        self._tokenizer = tokenizer
-        self._names: dict[int, str] = {}
-
-    def name(self, token: int) -> str:
-        if token not in self._names:
-            label = str(token) if self._tokenizer is None else label_tokens(self._tokenizer, [token])[0]
-            self._names[token] = label
-        return self._names[token]
 
 
 def _choose_last_position(tokens: Sequence[int], tokenizer: TextTokenizer | None, first: int) -> int:

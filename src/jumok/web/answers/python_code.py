@@ -6,7 +6,6 @@ import re
 from dataclasses import MISSING, fields
 
 from jumok.attention import mask as masks
-from jumok.checkpoint import Loaded
 from jumok.lens import Capture, Edit
 from jumok.web.inspection import Inspection
 from jumok.web.messages import Selection
@@ -68,13 +67,8 @@ def _write_imports(inspection: Inspection) -> str:
     if kinds:
         lines.append(f"from jumok.lens import {', '.join(kinds)}")
     if _has_prepared_input(inspection):
-        is_own = isinstance(inspection.opened.loaded, Loaded)
         lines.append("from jumok.checkpoint.transformers_folder import open_model")
-        lines.append(
-            "from jumok.tasks.labelled_input import prepare_input"
-            if is_own
-            else "from jumok.tasks.transformers_input import prepare_transformers_input"
-        )
+        lines.append("from jumok.tasks.labelled_input import prepare_input")
     if inspection.sound is not None:
         lines.append("from jumok.tasks.speech.listening import transcribe_with_edits")
     if inspection.labelled.target and not _has_prepared_input(inspection):
@@ -111,11 +105,10 @@ def _write_runs(inspection: Inspection) -> str:
     is_prepared = _has_prepared_input(inspection)
     lines = []
     if is_prepared:
-        function = "prepare_input" if isinstance(opened.loaded, Loaded) else "prepare_transformers_input"
         model = "loaded" if isinstance(opened.source, str) else "model"
         text = inspection.text if inspection.text is not None else inspection.start_text
         begin = f", begin={inspection.sound.begin}" if inspection.sound is not None and inspection.sound.begin else ""
-        lines.append(f"labelled = {function}({model}, {text!r}{begin})")
+        lines.append(f"labelled = prepare_input({model}, {text!r}{begin})")
         arguments = "*labelled.positional, **labelled.named"
     else:
         arguments = "text" if inspection.answered is None else "tokens"
@@ -164,10 +157,10 @@ def _write_predictions(inspection: Inspection) -> str:
     lines = [f"for name, capture in {passes}.items():"]
     if not inspection.clean.predictions.rows:
         return ""
-    if kind == predictions.NUMBER:
+    if kind == "number":
         lines.append("    print(name, capture.output)")
         return "\n".join(lines)
-    if kind == predictions.CLASS:
+    if kind == "class":
         squash = "sigmoid()" if getattr(inspection.opened.model, "independent_classes", False) else "softmax(-1)"
         lines.append(f"    probabilities = capture.logits[0].{squash}")
         lines.append("    print(name, probabilities.topk(min(5, probabilities.shape[-1])))")

@@ -3,16 +3,19 @@ windows of an image."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from jumok.attention.score import ScaledDot
+from jumok.errors import ArgumentError
 from jumok.layers.patches import PatchLayout
+from jumok.lens import Capture, Edit, KnockOut
 from jumok.lens.capture.captured_attention import CapturedAttention, Tile
-from jumok.lens.capture.model_capture import Capture
+from jumok.lens.edits.edit_base import as_tuple
 from jumok.lens.sites import SOURCE, TARGET, AxisSides
 from jumok.web import messages
 
@@ -137,3 +140,57 @@ def _describe_formula(attention: CapturedAttention) -> tuple[bool, bool, float |
     ahead = None if call.mask is None else call.mask.band[1]
     scale = float(call.score.get_scale(call.query)) if isinstance(call.score, ScaledDot) else None
     return ahead is not None and ahead <= 0, call.mask is not None, scale
+
+
+def locate_edits_in_windows(edits: Sequence[Edit], capture: Capture, maps: Sequence[SiteMap]) -> tuple[Edit, ...]:
+    """Return the edits as the lens applies them. The page counts patches of the image; where a model attends inside
+    windows (Swin), the lens counts windows as batch rows, and patches inside each of them."""
+    if all(site_map.attention.batch == 1 for site_map in maps):
+        return tuple(edits)
+    map_of = dict(zip(capture.sites.names, maps, strict=True))
+    located: list[Edit] = []
+    for edit in edits:
+        is_edge = isinstance(edit, KnockOut) and edit.batch is None and (edit.query, edit.key) != (None, None)
+        if not isinstance(edit, KnockOut) or not is_edge:
+            located.append(edit)
+            continue
+        parts: list[Edit] = []
+        for site in sorted(capture.sites.find_all(edit.layer), key=capture.sites.names.index):
+            parts += _locate_in_site(edit, capture.sites.get_layer(site), map_of[site])
+        if not parts:
+            raise ArgumentError("no window contains both ends of this edge, so there is no weight to remove")
+        located += parts
+    return tuple(located)
+
+
+def _locate_in_site(edit: KnockOut, layer: int | str, site_map: SiteMap) -> list[KnockOut]:
+    """Return the edges of an edit in each window of an attention."""
+    if not isinstance(site_map, WindowMap):
+        return [replace(edit, layer=layer, batch=0)] if site_map.attention.batch > 1 else [replace(edit, layer=layer)]
+    queries, keys = (_group_by_window(site_map, as_tuple(indices)) for indices in (edit.query, edit.key))
+    windows = set(range(len(site_map.windows)))
+    windows &= windows if queries is None else queries.keys()
+    windows &= windows if keys is None else keys.keys()
+    return [
+        replace(
+            edit,
+            layer=layer,
+            query=None if queries is None else queries[window],
+            key=None if keys is None else keys[window],
+            batch=window,
+        )
+        for window in sorted(windows)
+    ]
+
+
+def _group_by_window(site_map: WindowMap, patches: tuple[int, ...] | None) -> dict[int, list[int]] | None:
+    """Return the patches of each window as indices inside the window; None, all patches, stays None."""
+    if patches is None:
+        return None
+    groups: dict[int, list[int]] = {}
+    for patch in patches:
+        if patch >= site_map.queries:
+            raise ArgumentError(f"the image has {site_map.queries} patches, counted from 0; {patch} is not one of them")
+        window, index = site_map.locate(patch)
+        groups.setdefault(window, []).append(index)
+    return groups

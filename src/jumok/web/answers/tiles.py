@@ -1,4 +1,4 @@
-"""Compute what the page draws: tiles and thumbnails as bytes, and exact weights of a few cells."""
+"""Compute what the page draws: tiles and thumbnails as bytes, exact weights, and a token in every head."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from jumok.draw.pooling import PIECE_WEIGHTS, Weights, pool_cells, split_axis
+from jumok.web.asks import TilesAsk
+from jumok.web.inspection import Inspection
+from jumok.web.messages import KeyColumn, QueryRow, Token
+from jumok.web.opened_model import Pass
 
 from .site_maps import SiteMap
 
@@ -19,6 +25,9 @@ PREVIEW_ROWS = 2  # rows of each cell that a preview reads
 EXACT_TILE_WEIGHTS = 2**24  # of a tile; up to here a preview would not be faster than the exact tile
 EXACT_THUMBNAIL_WEIGHTS = 2**23  # of all heads of a site; above, thumbnails are previews
 MAX_CACHE_BYTES = 32 * 2**20
+TOP = 5  # keys or queries of a token that are listed for each head
+#: with more cells, a column is computed from the log-sum-exp that the kernel returned instead of complete rows
+MAX_FULL_ROWS = 2**16
 
 Check = Callable[[], None]  # raises an exception that stops the computation
 
@@ -28,23 +37,20 @@ class TileCache:
 
     def __init__(self, limit: int = MAX_CACHE_BYTES) -> None:
         self._limit = limit
-        self._tiles: OrderedDict[Any, tuple[bytes, Any]] = OrderedDict()
+        self._tiles: OrderedDict[Any, tuple[Any, bytes]] = OrderedDict()
         self._bytes = 0
 
-    def get(self, key: Any) -> tuple[bytes, Any] | None:
-        """Return a tile and its description; None if it is not in the cache."""
-        tile = self._tiles.get(key)
-        if tile is not None:
-            self._tiles.move_to_end(key)
-        return tile
-
-    def put(self, key: Any, content: bytes, body: Any) -> None:
-        """Store a tile, and remove the oldest beyond the limit."""
-        self._tiles[key] = (content, body)
-        self._bytes += len(content)
+    def get(self, key: Any, compute: Callable[[], tuple[Any, bytes]]) -> tuple[Any, bytes]:
+        """Return the description and the bytes of a tile; it is computed if it is not in the cache."""
+        if key not in self._tiles:
+            self._tiles[key] = compute()
+            self._bytes += len(self._tiles[key][1])
+        self._tiles.move_to_end(key)
+        tile = self._tiles[key]
         while self._bytes > self._limit:
-            _, (oldest, _) = self._tiles.popitem(last=False)
+            _, (_, oldest) = self._tiles.popitem(last=False)
             self._bytes -= len(oldest)
+        return tile
 
 
 def count_levels(queries: int, keys: int) -> int:
@@ -57,30 +63,20 @@ def count_levels(queries: int, keys: int) -> int:
     return 1 + (cells - 1).bit_length()
 
 
-def compute_tile(
-    maps: Sequence[SiteMap],
-    head: int,
-    level: int,
-    row: int,
-    column: int,
-    *,
-    preview: bool,
-    skip_first: bool,
-    check: Check,
-) -> tuple[Weights, bool]:
-    """Compute a tile of at most 256 x 256 cells, as ``TilesAsk`` describes, and whether it is a preview, of which only
-    some rows were read; ``check`` is called between pieces."""
-    size = 2**level
+def compute_tile(maps: Sequence[SiteMap], ask: TilesAsk, check: Check) -> tuple[Weights, bool]:
+    """Compute a tile of at most 256 x 256 cells, and whether it is a preview, of which only some rows were read;
+    ``check`` is called between pieces."""
+    size = 2**ask.level
     span = TILE_CELLS * size
-    rows = list(range(row * span, min((row + 1) * span, maps[0].queries), size))
-    columns = list(range(column * span, min((column + 1) * span, maps[0].keys), size))
-    row_end = min((row + 1) * span, maps[0].queries)
-    column_end = min((column + 1) * span, maps[0].keys)
+    row_end = min((ask.row + 1) * span, maps[0].queries)
+    column_end = min((ask.column + 1) * span, maps[0].keys)
+    rows = range(ask.row * span, row_end, size)
+    columns = range(ask.column * span, column_end, size)
     is_large = (row_end - rows[0]) * (column_end - columns[0]) > EXACT_TILE_WEIGHTS
-    is_preview = preview and is_large and size > PREVIEW_ROWS
+    is_preview = ask.preview and is_large and size > PREVIEW_ROWS
     rows_per_cell = PREVIEW_ROWS if is_preview else None
-    cells = pool_maps(maps, head, [*rows, row_end], [*columns, column_end], rows_per_cell, check, skip_first=skip_first)
-    return cells, is_preview
+    edges = [*rows, row_end], [*columns, column_end]
+    return pool_maps(maps, ask.head, *edges, rows_per_cell, check, skip_first=ask.skip_first), is_preview
 
 
 def compute_thumbnails(site_map: SiteMap, size: int, check: Check) -> tuple[NDArray[numpy.uint8], bool]:
@@ -163,3 +159,72 @@ def read_column(maps: Sequence[SiteMap], head: int, key: int, check: Check) -> W
         rows = slice(begin, min(begin + step, maps[0].queries))
         parts.append(read_values(maps, head, rows, slice(key, key + 1))[:, 0])
     return numpy.concatenate(parts)
+
+
+def describe_token(inspection: Inspection, shown: Pass, sequence: str, position: int, check: Check) -> Token:
+    """Return the rows and the columns of one position of the source or the target in all heads."""
+    as_query: list[QueryRow] = []
+    as_key: list[KeyColumn] = []
+    for index, (site, site_map) in enumerate(zip(inspection.sites, shown.maps, strict=True)):
+        check()
+        sides = shown.capture.sites.get_sides(site)
+        index_in_site = inspection.convert_position(site, position)
+        if sides.queries == sequence and index_in_site < site_map.queries:
+            as_query += _describe_rows(site_map, index, index_in_site)
+        if sides.keys == sequence and index_in_site < site_map.keys:
+            as_key += _describe_columns(site_map, index, index_in_site, check)
+    return Token(as_query, as_key)
+
+
+def _describe_rows(site_map: SiteMap, site: int, query: int) -> list[QueryRow]:
+    rows = []
+    for head in range(site_map.heads):
+        weights = site_map.read_tile(head, slice(query, query + 1), slice(0, site_map.keys))[0]
+        entropy = float(torch.special.entr(weights.double()).sum())
+        rows.append(QueryRow(site, head, entropy, _list_largest(weights.numpy())))
+    return rows
+
+
+def _describe_columns(site_map: SiteMap, site: int, key: int, check: Check) -> list[KeyColumn]:
+    columns = _compute_columns(site_map, key)
+    rows = []
+    for head in range(site_map.heads):
+        check()
+        weights = read_column([site_map], head, key, check) if columns is None else columns[head]
+        received = float(weights.sum(dtype=numpy.float64))
+        rows.append(KeyColumn(site, head, _list_largest(weights), received))
+    return rows
+
+
+def _compute_columns(site_map: SiteMap, key: int) -> Weights | None:
+    """Return the column of a key in all heads ``[head, query]``; None if complete rows must be computed for it.
+
+    exp(score - log-sum-exp) needs the scores of this key only. The kernel's log-sum-exp is float32, so the weights are
+    exact to about 1e-6.
+    """
+    calls = site_map.attention.calls
+    if type(site_map) is not SiteMap or len(calls) != 1 or site_map.queries * site_map.keys <= MAX_FULL_ROWS:
+        return None
+    (call,) = calls
+    if call.logsumexp is None:
+        return None
+    everything, column = slice(None), slice(key, key + 1)
+    with torch.no_grad():
+        scores = call.score.evaluate(call.query[:1].float(), call.key[:1, :, column].float())[0, :, :, 0]
+        if call.bias is not None:
+            biases = [call.evaluate_bias(0, head, everything, column)[:, 0] for head in range(site_map.heads)]
+            scores = scores + torch.stack(biases).to(scores)
+        total = call.logsumexp[0].to(scores)
+        weights: Tensor = torch.exp(scores - total).masked_fill(total == -torch.inf, 0.0)
+        if call.mask is not None:
+            allowed = [call.evaluate_mask(0, head, everything, column)[:, 0] for head in range(site_map.heads)]
+            weights = weights.masked_fill(~torch.stack(allowed), 0.0)
+    return weights.float().cpu().numpy()
+
+
+def _list_largest(weights: Weights) -> list[tuple[int, float]]:
+    """Return the indices of the largest weights with the weights, the largest first; weights of 0 are left out."""
+    count = min(TOP, len(weights))
+    largest = numpy.argpartition(-weights, count - 1)[:count]
+    largest = largest[numpy.argsort(-weights[largest], kind="stable")]
+    return [(int(index), float(weights[index])) for index in largest if weights[index] > 0]

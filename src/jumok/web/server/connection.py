@@ -1,4 +1,5 @@
-"""One WebSocket connection: check its token, pass its asks to the session, and send the session's answers."""
+"""Connections: serve the session over a WebSocket, and close clients that send or read too slowly; uvicorn would
+wait for them without end."""
 
 from __future__ import annotations
 
@@ -8,16 +9,21 @@ import json
 import logging
 from collections import deque
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import h11
 from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from jumok.errors import ArgumentError
-from jumok.web.wire import parse_ask
+from jumok.web.asks import parse_ask
+
+from .guard import has_body, has_large_headers
 
 if TYPE_CHECKING:
+    from jumok.web.messages import Message
     from jumok.web.session import Session
-    from jumok.web.wire import Message
     from jumok.web.work_queue import Send
 
 TOKEN_SECONDS = 5.0
@@ -29,6 +35,12 @@ MAX_REASON_BYTES = 120  # a close frame holds 123
 WRONG_TOKEN = 4401
 NOT_TEXT = 1003
 NOT_AN_ASK = 1008
+
+REQUEST_SECONDS = 5.0  # until the headers of a request are complete
+RESPONSE_SECONDS = 30.0  # until the client has read the response
+STALL_SECONDS = 10.0  # a WebSocket client that reads nothing for this time is closed
+PING_SECONDS = 10.0
+MAX_PINGS = 100  # in PING_SECONDS; browsers send none
 
 logger = logging.getLogger(__name__)
 
@@ -84,12 +96,7 @@ class Outbox:
 
 
 async def serve_client(websocket: WebSocket, session: Session, token: str) -> None:
-    """Serve one client until it leaves.
-
-    Args:
-        websocket: Its connection, which the guard has checked.
-        token: What the first message must contain.
-    """
+    """Serve one client, which the guard has checked, until it leaves. Its first message must contain the token."""
     try:
         await websocket.accept()
         if not await _receive_token(websocket, token):
@@ -165,3 +172,109 @@ async def _receive_asks(websocket: WebSocket, session: Session, send: Send) -> N
             await websocket.close(NOT_AN_ASK, reason)
             return
         session.handle(ask, send)
+
+
+class HTTPConnection(H11Protocol):
+    """A connection that carries one request: it ends if the request or the reading of its response takes too long."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the clock."""
+        super().connection_made(transport)
+        self._set_deadline(REQUEST_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        self._stop_deadline()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """Answer the request as soon as its headers are complete."""
+        is_first = self.cycle is None
+        super().handle_events()
+        if is_first and self.cycle is not None:  # the response is under way
+            self._set_deadline(RESPONSE_SECONDS)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Hand the connection over to the WebSocket, which has its own deadlines."""
+        self._stop_deadline()
+        super().handle_websocket_upgrade(event)
+
+    def _should_upgrade(self) -> bool:
+        # the parser of websockets fails on such requests and would leave the connection open; the guard refuses them
+        is_plain = self.scope["method"] == "GET" and not has_body(self.headers) and not has_large_headers(self.headers)
+        return is_plain and super()._should_upgrade()
+
+    def _set_deadline(self, seconds: float) -> None:
+        self._stop_deadline()
+        self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """A WebSocket that ends if the client does not read what it was sent, or sends many pings."""
+
+    _stall: asyncio.TimerHandle | None = None
+    _unread = 0
+    _ping_window = 0.0
+    _pings = 0
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read: the buffer of the connection is full."""
+        super().pause_writing()
+        self._check_reading_later()
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read the buffer."""
+        super().resume_writing()
+        self._stop_stall_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        self._stop_stall_timer()
+        super().connection_lost(exc)
+
+    def handle_ping(self) -> None:
+        """Answer a ping; too many end the connection, as the answers may remain unread."""
+        now = self.loop.time()
+        if now - self._ping_window > PING_SECONDS:
+            self._ping_window, self._pings = now, 0
+        self._pings += 1
+        if self._pings > MAX_PINGS:
+            self.transport.abort()
+            return
+        super().handle_ping()
+
+    def _check_reading_later(self) -> None:
+        self._unread = self.transport.get_write_buffer_size()
+        self._stall = self.loop.call_later(STALL_SECONDS, self._check_reading)
+
+    def _check_reading(self) -> None:
+        if self.transport.get_write_buffer_size() >= self._unread:
+            self.transport.abort()
+            return
+        self._check_reading_later()
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+
+def describe_limits() -> dict[str, Any]:
+    """Return the settings of uvicorn that belong to these classes."""
+    return {
+        "http": HTTPConnection,
+        "ws": WebSocketConnection,
+        "ws_ping_interval": 20.0,
+        "ws_ping_timeout": 60.0,  # a pong waits behind a large answer on a slow connection
+        "ws_per_message_deflate": False,  # a small message could become a large one
+        "h11_max_incomplete_event_size": 16_384,
+        "timeout_keep_alive": 5,
+        "timeout_graceful_shutdown": 2,
+    }

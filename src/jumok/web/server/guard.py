@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -26,13 +26,8 @@ HTTP_PORT = 80  # browsers leave it out of Host and Origin
 Headers = list[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why a request is refused.
-
-    Attributes:
-        reason: A sentence for the person who sent it.
-    """
+class Refusal(NamedTuple):
+    """Why a request is refused: a status, and a sentence for the person who sent it."""
 
     status: int
     reason: str
@@ -40,15 +35,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class AllowedHosts:
-    """The addresses under which the page may be reached.
-
-    Attributes:
-        local: Exact values of the header Host for this server.
-        forwarded: Those that the user allowed; something between the browser and the server may add TLS to them.
-    """
+    """The addresses under which the page may be reached: exact values of the header Host."""
 
     local: frozenset[str]
-    forwarded: frozenset[str] = frozenset()
+    forwarded: frozenset[str] = frozenset()  # allowed by the user; something in between may add TLS to them
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -63,11 +53,8 @@ class AllowedHosts:
 
 
 def list_allowed_hosts(port: int, name: str = LOOPBACK_NAMES[0], forwarded: Iterable[str] = ()) -> AllowedHosts:
-    """Return the addresses under which a server on this port may be reached.
-
-    Args:
-        name: The name or address on which it listens.
-        forwarded: Further names, such as that of a forwarded port: "name" or "name:port".
+    """Return the addresses under which a server on this port may be reached: by the name on which it listens, and by
+    forwarded ones, "name" or "name:port".
 
     >>> sorted(list_allowed_hosts(8642, forwarded=["box.example"]).hosts)
     ['127.0.0.1:8642', '[::1]:8642', 'box.example', 'box.example:8642', 'localhost:8642']
@@ -99,9 +86,7 @@ def explain_refusal(scope: Scope, allowed: AllowedHosts) -> Refusal | None:
     if len(origins) > 1 or not set(origins) <= allowed.origins or (is_websocket and not origins):
         return Refusal(403, "requests of other web sites are refused")
 
-    if is_websocket:
-        return _explain_websocket_refusal(scope)
-    return _explain_http_refusal(scope)
+    return _explain_websocket_refusal(scope) if is_websocket else _explain_http_refusal(scope)
 
 
 def has_large_headers(headers: Headers) -> bool:
@@ -116,11 +101,7 @@ def has_body(headers: Headers) -> bool:
 
 
 def build_security_headers(host: str, allowed: AllowedHosts) -> dict[str, str]:
-    """Return the headers that every response has.
-
-    Args:
-        host: The header Host of the request; it is named only if it is allowed.
-    """
+    """Return the headers that every response has; the host of the request is named only if it is allowed."""
     sockets = ""  # old versions of Safari do not count WebSockets as 'self'
     if host in allowed.hosts:
         sockets = f" ws://{host}" + (f" wss://{host}" if host in allowed.forwarded else "")
@@ -168,7 +149,7 @@ class Guard:
         await response(scope, receive, send_with_headers)
 
 
-def _explain_http_refusal(scope: dict[str, Any] | Scope) -> Refusal | None:
+def _explain_http_refusal(scope: Scope) -> Refusal | None:
     if scope["method"] not in METHODS:
         return Refusal(405, "only GET and HEAD are answered")
     if has_body(scope["headers"]):
@@ -181,7 +162,7 @@ def _explain_http_refusal(scope: dict[str, Any] | Scope) -> Refusal | None:
     return None
 
 
-def _explain_websocket_refusal(scope: dict[str, Any] | Scope) -> Refusal | None:
+def _explain_websocket_refusal(scope: Scope) -> Refusal | None:
     if scope["raw_path"] != SESSION_PATH.encode():
         return Refusal(404, f"WebSocket connections are taken at {SESSION_PATH} only")
     if scope["query_string"]:

@@ -7,24 +7,25 @@ import os
 import secrets
 import socket
 from collections.abc import Iterable
+from hashlib import sha256
+from importlib.resources import files
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from jumok.errors import ArgumentError
-from jumok.web.wire import MAX_ASK_BYTES
+from jumok.web.asks import MAX_ASK_BYTES
 
-from .connection import serve_client
+from .connection import describe_limits, serve_client
 from .guard import METHODS, SESSION_PATH, AllowedHosts, Guard, list_allowed_hosts
-from .slow_clients import describe_limits
-from .static_files import StaticFile, read_static_files
 
 if TYPE_CHECKING:
     from jumok.web.session import Session
@@ -32,6 +33,32 @@ if TYPE_CHECKING:
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8642  # the same each time, as browsers keep the settings of a page by its port
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # all addresses of this machine, and one to open
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Jumok</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="/favicon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/jumok.css">
+<script type="module" src="/jumok.js"></script>
+</head>
+<body>
+<div id="jumok" data-carrier="server"></div>
+<noscript>This page needs JavaScript. 이 페이지는 JavaScript가 필요합니다.</noscript>
+</body>
+</html>
+"""
+# not by the file's name: some systems register other types for it
+CONTENT_TYPES = {"/jumok.js": "text/javascript", "/jumok.css": "text/css", "/favicon.svg": "image/svg+xml"}
+
+
+class StaticFile(NamedTuple):
+    """A file that the server sends; it is kept in memory."""
+
+    content: bytes
+    content_type: str
 
 
 class PageServer:
@@ -96,15 +123,15 @@ class PageServer:
 
 
 def build_app(session: Session, token: str, allowed: AllowedHosts, static: dict[str, StaticFile]) -> Starlette:
-    """Return the ASGI application of the page.
-
-    Args:
-        token: What the first message of a WebSocket must contain.
-        allowed: The addresses under which the page may be reached.
-    """
+    """Return the ASGI application of the page; the first message of a WebSocket must contain the token."""
 
     async def send_file(request: Request) -> Response:
-        return static[request.url.path].respond(request)
+        file = static[request.url.path]
+        tag = f'W/"{sha256(file.content).hexdigest()[:32]}"'
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}  # browsers ask whether the file that they have is current
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, headers=headers, media_type=file.content_type)
 
     async def open_session(websocket: WebSocket) -> None:
         await serve_client(websocket, session, token)
@@ -112,16 +139,23 @@ def build_app(session: Session, token: str, allowed: AllowedHosts, static: dict[
     routes = [Route(path, send_file, methods=list(METHODS)) for path in static]
     return Starlette(
         routes=[*routes, WebSocketRoute(SESSION_PATH, open_session)],
-        middleware=[Middleware(Guard, allowed=allowed)],
+        middleware=[Middleware(Guard, allowed=allowed), Middleware(GZipMiddleware, minimum_size=1)],
     )
 
 
-def is_loopback(host: str) -> bool:
-    """Return True for an address that only programs on this machine reach.
+def read_static_files() -> dict[str, StaticFile]:
+    """Return the files of the page by their paths."""
+    static = {"/": StaticFile(PAGE.encode(), "text/html")}
+    for path, content_type in CONTENT_TYPES.items():
+        file = files("jumok.web") / "static" / path[1:]
+        if not file.is_file():
+            raise ArgumentError(f"the file {path[1:]} of the page is missing; install jumok again")
+        static[path] = StaticFile(file.read_bytes(), content_type)
+    return static
 
-    Args:
-        host: A name or an address.
-    """
+
+def is_loopback(host: str) -> bool:
+    """Return True for a name or an address that only programs on this machine reach."""
     if host == "localhost":
         return True
     try:

@@ -1,0 +1,81 @@
+/** Hooks that several views share: answers of the session, weights of the selected token, the size of an element. */
+
+import { type Signal, useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import type { App } from "../app";
+import type { Asks } from "../protocol";
+import { asFloats, AskError, type Reply } from "../wire/client";
+
+/** Ask whenever the fields change; null asks nothing. Only the answer to the newest ask is passed on, and by default a
+ * failure is ignored. */
+export function useAnswer<Name extends keyof Asks>(
+  app: App,
+  name: Name,
+  fields: Asks[Name]["fields"] | null,
+  onAnswer: (reply: Reply<Name>) => void,
+  onFailure: (error: AskError) => void = () => {},
+): void {
+  useEffect(() => {
+    if (!fields) return;
+    let isCurrent = true;
+    app.client
+      .ask(name, fields)
+      .then((reply) => isCurrent && onAnswer(reply))
+      .catch((error) => {
+        if (!(error instanceof AskError)) throw error;
+        if (isCurrent && !error.isSuperseded) onFailure(error);
+      });
+    return () => {
+      isCurrent = false;
+    };
+  }, [JSON.stringify(fields)]);
+}
+
+/** Load the weights of the selected token in the selected head: as a query the row of the map, as a key the column. They
+ * are empty before they are there, and where a head's keys belong to another sequence. */
+export function useLine(app: App, axis: "query" | "key"): Signal<Float32Array> {
+  const weights = useSignal<Float32Array>(new Float32Array());
+  const shownText = useRef<string | null>(null);
+  const run = app.run.current.value;
+  const { site, head, query } = app.selection.current.value;
+  const shape = run?.sites[site];
+  const isKnown = query !== null && shape && (axis === "query" || (shape.query_sequence === shape.key_sequence && query < shape.keys));
+  const fields = isKnown ? { run: run.run, show: app.pass.value, site, head, [axis]: query } : null;
+  useEffect(() => {
+    const text = run && [run.model.name, site, ...run.source].join("\u0000");
+    if (!isKnown || text !== shownText.current) weights.value = new Float32Array(); // never those of another text
+    shownText.current = text;
+  }, [run, site, isKnown]);
+  useAnswer(app, "line", fields, ({ buffers }) => (weights.value = asFloats(buffers[0])));
+  return weights;
+}
+
+/** Follow the size of an element; it stays when the element is hidden. */
+export function useSize(ref: RefObject<HTMLElement | null>): Signal<{ width: number; height: number }> {
+  const size = useSignal({ width: 0, height: 0 });
+  useEffect(() => {
+    const observer = new ResizeObserver(([{ contentRect }]) => {
+      const { width, height } = contentRect;
+      if (width > 0 && height > 0) size.value = { width, height };
+    });
+    observer.observe(ref.current!);
+    return () => observer.disconnect();
+  }, []);
+  return size;
+}
+
+/** Say for a moment that something was copied. */
+export function useCopied(app: App): { isCopied: Signal<boolean>; say(copied: Promise<void>): void } {
+  const isCopied = useSignal(false);
+  const say = (copied: Promise<void>) => {
+    copied
+      .then(() => {
+        isCopied.value = true;
+        app.announcement.value = app.words.value.copied;
+        setTimeout(() => (isCopied.value = false), 1500);
+      })
+      .catch((error) => app.fail(error));
+  };
+  return { isCopied, say };
+}

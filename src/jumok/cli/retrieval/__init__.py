@@ -1,1 +1,0 @@
-"""Commands for the user's own files: ``jumok index`` and ``jumok ask``."""

@@ -1,1 +1,0 @@
-"""Pictures of audio: its spectrogram, its words, and where an attention listens."""

@@ -1,0 +1,170 @@
+"""Write an image with the weights of its patches drawn over it, one panel for each head, as PNG or SVG."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy
+from jaxtyping import Float64, UInt8
+from numpy import ndarray
+from numpy.typing import ArrayLike
+
+from jumok.errors import DrawError
+
+from .checks import Patterns, Pixels, check_patterns, check_pixels
+from .figure import Canvas, open_canvas
+from .panel import draw_color_bar, join_captions
+from .shading import Shading, choose_shading
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+
+PANEL_SIDE = 1.9  # inches of the longer side of a panel
+PANEL_GAP, TITLE_HEIGHT = 0.15, 0.25  # inches between panels, and of the title above each
+LONGEST_SIDE = 768  # pixels of a panel; every second pixel or fewer of a larger image are drawn
+COLOUR = (0.86, 0.08, 0.12)  # of the largest weight
+OPACITY = 0.8  # of the largest weight; the image stays visible below it
+GREY_SHARES = (0.299, 0.587, 0.114)  # brightness of red, green and blue (ITU-R BT.601)
+MARK = "#1a4fd6"  # frame of the query's patch
+
+Cells = Float64[ndarray, "row column"]
+Blended = UInt8[ndarray, "row column 3"]
+
+
+def save_image_overlay(
+    path: str | os.PathLike[str],
+    image: ArrayLike,
+    weights: ArrayLike,
+    *,
+    patch: tuple[int, int],
+    titles: Sequence[str] | None = None,
+    title: str = "",
+    caption: str = "",
+    scale: str = "linear",
+    marked: tuple[int, int] | None = None,
+) -> Path:
+    """Write the weights of an image's patches over the image, and return the path.
+
+    The first panel is the image; each of the others is the image in grey, with red patches: the larger a weight, the
+    stronger the red.
+
+    Args:
+        image: The image as the model reads it, bytes (uint8) of ``[row, column]`` or ``[row, column, 3]``.
+        weights: The weight of each patch between 0 and 1, ``[panel, row, column]``, counted from the upper left.
+        patch: Rows and columns of a patch, in pixels. Patches may reach beyond the image at the right and below.
+        titles: A title for each panel; default: "head 0", "head 1" and so on.
+        scale: The colours: "linear" in the weight, from 0 to the largest one; "sqrt" in its square root; or "row",
+            relative to the largest weight of each panel.
+        marked: Row and column of a patch to frame, such as the query; default: none.
+
+    >>> save_image_overlay("cat.png", numpy.zeros((32, 48), numpy.uint8), [[[0.9, 0.1]]], patch=(32, 24))
+    ... # doctest: +SKIP
+    PosixPath('cat.png')
+    """
+    pixels = check_pixels(image, "The image")
+    panels = check_patterns(weights)
+    count, rows, columns = panels.shape
+    _check_cover(pixels, (rows, columns), patch)
+    if titles is None:
+        titles = [f"head {head}" for head in range(count)]
+    if len(titles) != count:
+        raise DrawError(f"There are {len(titles)} titles but {count} panels; give one title for each, or omit titles.")
+    shading = choose_shading([panels], scale, largest=float(panels.max()))
+    caption = join_captions(caption, "the query is framed" if marked is not None else "")
+    with open_canvas(path, [title, caption, *titles]) as canvas:
+        _draw_panels(canvas, pixels, panels, patch, titles, shading, marked)
+        canvas.write_heading(title, caption)
+    return canvas.path
+
+
+def blend_weights(
+    image: ArrayLike, weights: ArrayLike, patch: tuple[int, int], shading: Shading | None = None, step: int = 1
+) -> Blended:
+    """Return the image in grey with the weights of its patches in red, as bytes ``[row, column, 3]``.
+
+    Args:
+        image: The image, bytes (uint8) of ``[row, column]`` or ``[row, column, 3]``.
+        weights: The weight of each patch, ``[row, column]``.
+        shading: How weights become shades; default: linear, from 0 to 1.
+        step: Return only every ``step``-th row and column.
+
+    >>> blend_weights(numpy.full((2, 4), 200, numpy.uint8), [[0, 1]], (2, 2))[0, :, 1].tolist()
+    [200, 200, 56, 56]
+    """
+    pixels = check_pixels(image, "The image")[::step, ::step].astype(numpy.float64)
+    grey = pixels @ numpy.array(GREY_SHARES) if pixels.ndim == 3 else pixels
+    cells = numpy.asarray(weights, numpy.float64)
+    shades = _compute_shades(cells, Shading() if shading is None else shading)
+    cell_rows = numpy.arange(grey.shape[0]) * step // patch[0]
+    cell_columns = numpy.arange(grey.shape[1]) * step // patch[1]
+    opacity = OPACITY * shades[cell_rows[:, None], cell_columns[None, :], None]
+    blended = grey[..., None] * (1 - opacity) + 255 * numpy.array(COLOUR) * opacity
+    return blended.round().astype(numpy.uint8)
+
+
+def _compute_shades(cells: Cells, shading: Shading) -> Cells:
+    """Return the shades of one panel. All of its patches are one row of the scale "row": the keys of one query."""
+    return shading.compute_shades(cells.reshape(1, -1)).reshape(cells.shape)
+
+
+def _check_cover(image: Pixels, grid: tuple[int, int], patch: tuple[int, int]) -> None:
+    """Raise a DrawError unless the patches cover the image, and none lies outside."""
+    for side, cells, length in zip(image.shape, grid, patch, strict=False):
+        if length < 1 or not (cells - 1) * length < side <= cells * length:
+            raise DrawError(
+                f"{grid[0]} x {grid[1]} patches of {patch[0]} x {patch[1]} pixels do not cover an image of "
+                f"{image.shape[0]} x {image.shape[1]}; give the patches of this image."
+            )
+
+
+def _draw_panels(
+    canvas: Canvas,
+    image: Pixels,
+    panels: Patterns,
+    patch: tuple[int, int],
+    titles: Sequence[str],
+    shading: Shading,
+    marked: tuple[int, int] | None,
+) -> None:
+    """Draw the image and the panels row by row, with one colour bar."""
+    step = math.ceil(max(image.shape[:2]) / LONGEST_SIDE)
+    inches = PANEL_SIDE / max(image.shape[:2])
+    panel_width, panel_height = image.shape[1] * inches, image.shape[0] * inches
+    count = len(panels) + 1
+    rows = math.ceil(count / (5 if count <= 20 else 9))
+    columns = math.ceil(count / rows)
+    across, down = max(panel_width, 0.9) + PANEL_GAP, panel_height + TITLE_HEIGHT
+    canvas.resize(across * columns - PANEL_GAP, down * rows - TITLE_HEIGHT)
+
+    names = [f"image, {image.shape[0]} x {image.shape[1]}", *titles]
+    pictures = [image[::step, ::step], *(blend_weights(image, cells, patch, shading, step) for cells in panels)]
+    for index, (picture, name) in enumerate(zip(pictures, canvas.format_labels(names), strict=True)):
+        row, column = divmod(index, columns)
+        axes = canvas.add_axes(across * column, down * row, panel_width, panel_height)
+        axes.imshow(picture, cmap="gray", vmin=0, vmax=255, aspect="auto", interpolation="nearest")
+        axes.set_axis_off()
+        axes.set_title(name, fontsize=8, pad=3)
+        if marked is not None:
+            _frame_patch(axes, marked, patch, step)
+    draw_color_bar(canvas, shading, color_map=_build_color_map())
+
+
+def _frame_patch(axes: Axes, marked: tuple[int, int], patch: tuple[int, int], step: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    rows, columns = patch[0] / step, patch[1] / step
+    corner = (marked[1] * columns - 0.5, marked[0] * rows - 0.5)
+    axes.add_patch(Rectangle(corner, columns, rows, fill=False, edgecolor=MARK, linewidth=1.2))
+
+
+def _build_color_map() -> Colormap:
+    """Return the colours of the weights on white, for the colour bar."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    strongest = [1 - OPACITY + OPACITY * channel for channel in COLOUR]
+    return LinearSegmentedColormap.from_list("overlay", [(1.0, 1.0, 1.0), strongest])

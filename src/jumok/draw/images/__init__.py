@@ -1,1 +1,0 @@
-"""Pictures of images: galleries with captions, and attention weights drawn over an image."""
