@@ -30,6 +30,10 @@ EXCEPTIONS = Text("\nWhere it did not come out:", "\n결과가 다르게 나온 
 NOTES = Text("\nNote:", "\n참고:")
 RIGHT = Text("Right. {reason}", "맞습니다. {reason}")
 WRONG = Text("Not yet. {reason}", "아직 아닙니다. {reason}")
+TRAINING = Text("training", "학습 중")
+LOSSES = Text(
+    "loss on text that is not in the training, in nats per character:", "학습에 쓰지 않은 글의 손실(글자당 nats):"
+)
 HOW = Text("Answer: jumok check {name} ANSWER", "답하기: jumok check {name} 답")
 HOW_FILE = Text("Answer: jumok check {name} FILE.py", "답하기: jumok check {name} 파일.py")
 
@@ -166,18 +170,22 @@ def cost(
   jumok check d3-4
   jumok check d3-4 "0.2 0.3 0.5 0"
   jumok check d3-8 my_attention.py
+  jumok check gpt-3 my_gpt.py --train korean
 """,
 )
 @click.argument("name", metavar="[EXERCISE]", required=False)
 @click.argument("answer", metavar="[ANSWER | FILE]", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--train", type=click.Choice(["korean", "shakespeare"]), help="Train the GPT of a right FILE, and draw its losses."
+)
 @language_option
 @json_option
-def check(name: str | None, answer: tuple[str, ...], language: str | None, as_json: bool) -> None:
+def check(name: str | None, answer: tuple[str, ...], train: str | None, language: str | None, as_json: bool) -> None:
     """Say whether ANSWER to EXERCISE is right, and why. The exit code is 0 for a right answer and 1 for a wrong one.
 
-    ANSWER is one or more numbers, a word, or a Python FILE with the function that the exercise asks for; the function
-    runs in a process of its own. Without ANSWER, print the question; without EXERCISE, list all exercises."""
-    from jumok.lab.exercises import EXERCISES, ProgramExercise, check_answer, find_exercise
+    ANSWER is one or more numbers, a word, or a Python FILE with the function or class that the exercise asks for; the
+    file runs in a process of its own. Without ANSWER, print the question; without EXERCISE, list all exercises."""
+    from jumok.lab.exercises import EXERCISES, ModelExercise, ProgramExercise, check_answer, find_exercise
 
     output = CommandOutput(as_json, language)
     documents = {exercise.partition("-")[0] for exercise in EXERCISES}
@@ -192,9 +200,11 @@ def check(name: str | None, answer: tuple[str, ...], language: str | None, as_js
         return
 
     exercise = find_exercise(name)
+    if train is not None and not (answer and isinstance(exercise, ModelExercise)):
+        raise click.UsageError("--train needs a file with a GPT: jumok check gpt-3 my_gpt.py --train korean")
     question = exercise.question.select(output.language)
     if not answer:
-        how = HOW_FILE if isinstance(exercise, ProgramExercise) else HOW
+        how = HOW_FILE if isinstance(exercise, ProgramExercise | ModelExercise) else HOW
         if as_json:
             output.print_json({"exercise": exercise.name, "question": question})
         else:
@@ -206,13 +216,29 @@ def check(name: str | None, answer: tuple[str, ...], language: str | None, as_js
     if not isinstance(exercise, ProgramExercise) and Path(text).suffix == ".txt" and Path(text).is_file():
         text = Path(text).read_text(encoding="utf-8")
     verdict = check_answer(exercise.name, text)
-    if as_json:
-        reason = verdict.reason.select(output.language)
-        output.print_json({"exercise": exercise.name, "right": verdict.right, "reason": reason})
-    else:
+    fields = {"exercise": exercise.name, "right": verdict.right, "reason": verdict.reason.select(output.language)}
+    if not as_json:
         output.print((RIGHT if verdict.right else WRONG).fill(reason=verdict.reason))
+    if train is not None and verdict.right:
+        assert isinstance(exercise, ModelExercise)
+        fields |= _train_file(Path(text), exercise.step, train, output)
+    if as_json:
+        output.print_json(fields)
     if not verdict.right:
         sys.exit(1)
+
+
+def _train_file(path: Path, step: int, text: str, output: CommandOutput) -> dict[str, Any]:
+    from jumok.lab.exercises.gpt_training import train_file
+
+    with show_progress(TRAINING.select(output.language), output.as_json) as progress:
+        trained = train_file(path, step, text, output.language, progress)
+    files = [str(file) for file in (trained.picture, trained.folder) if file is not None]
+    if not output.as_json:
+        output.print(LOSSES)
+        output.print_table("lr", [(name, f"{loss:.3f}") for name, loss in trained.losses.items()], indent=2)
+        output.print_written(files)
+    return {"losses": trained.losses, "files": files}
 
 
 def _print_result(

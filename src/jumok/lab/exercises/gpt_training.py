@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from jumok.checkpoint import save
+from jumok.checkpoint.manifest import MANIFEST_FILE
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
 from jumok.data.datasets.text_corpora import read_shakespeare
 from jumok.data.tokenizers.tokenizer import Tokenizer
@@ -72,7 +74,10 @@ def train_file(
         model_folder = None
         if step >= FEED_FORWARD:
             model = convert_parameters(load_file(parameters_file), sizes)
-            model_folder = Path(save(model, path.with_name(f"{path.stem}-{text}"), tokenizer=tokenizer))
+            model_folder = path.with_name(f"{path.stem}-{text}")
+            if (model_folder / MANIFEST_FILE).exists():  # of an earlier training
+                shutil.rmtree(model_folder)
+            save(model, model_folder, tokenizer=tokenizer)
     curves = _store_curve(path, step, text, outcome["losses"])
     picture = draw_curves(curves, text, language, path.with_name(f"{path.stem}-{text}.png"))
     return TrainedFile({name: curve[-1][1] for name, curve in curves.items()}, picture, model_folder)
