@@ -128,7 +128,8 @@ def draw_curves(curves: Curves, text: str, language: str, target: Path) -> Path:
     """Draw the losses of the exercises over the steps of the training."""
     names, title = TEXTS.select("steps", language), TEXTS(f"texts.{text}").select(language)
     labels = TEXTS.select("curve", language, text=title)
-    return save_line_plot({names[name]: curve for name, curve in curves.items()}, target, **labels)
+    series = {names[name]: curve for name, curve in curves.items()}
+    return save_line_plot(series, target, title=labels["title"], across=labels["across"], vertical=labels["vertical"])
 
 
 def _run_training(request: Mapping[str, Any], progress: Callable[[int, int], None] | None) -> dict[str, Any]:
