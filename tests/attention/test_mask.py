@@ -18,7 +18,7 @@ from cases import MASKS, build_mask, make_expressions
 from jumok.attention import attend, mask
 from jumok.attention.backends import block_plan
 from jumok.attention.grid import BlockGrid, Grid
-from jumok.attention.mask.base import EMPTY, FULL, MAX_NESTING
+from jumok.attention.mask.base import EMPTY, FULL, MASK_FUNCTIONS, MAX_NESTING
 from jumok.attention.mask.notation import draw
 from jumok.errors import ArgumentError, ShapeError
 
@@ -298,9 +298,7 @@ def test_expressions_that_cannot_be_parsed_raise_a_short_message(text: str) -> N
     assert len(str(caught.value)) < 250
 
 
-@pytest.mark.parametrize(
-    "name", ["window", "prefix", "global_at", "random_keys", "blocks", "edge", "padding", "documents", "given", "parse"]
-)
+@pytest.mark.parametrize("name", [*MASK_FUNCTIONS, "given", "parse"])
 def test_mask_function_without_its_call_is_explained(name: str) -> None:
     function: Any = getattr(mask, name)
     message = rf"mask\.{name} is a function, not yet a mask; call it with its arguments, for example mask\.{name}\("

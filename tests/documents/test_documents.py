@@ -23,6 +23,8 @@ from jumok.attention.mask.base import MASK_FUNCTIONS
 from jumok.checkpoint.huggingface import DIALECTS
 from jumok.cli import cli
 from jumok.data.catalogue import find_entry, format_megabytes
+from jumok.lab.experiments import EXPERIMENTS
+from jumok.lens.effects.metrics import Metric
 from jumok.models.registry import FAMILIES, describe_families
 
 SECTIONS = (".", "course", "guides")  # folders with pages in both languages
@@ -254,3 +256,12 @@ def test_models_page_names_every_family_type_and_model(page: Path) -> None:
 def test_architecture_has_the_present_source_tree() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text()
     assert source_tree.render() in page, "run: python tests/source_tree.py"
+
+
+def test_documents_name_every_mask_metric_and_experiment() -> None:
+    names = {"index.md": MASK_FUNCTIONS, "lens.md": [metric.__name__ for metric in Metric.kinds.values()]}
+    for language in ("en", "ko"):
+        for page, expected in {**names, "lessons.md": EXPERIMENTS}.items():
+            text = (ROOT / "docs" / language / page).read_text(encoding="utf-8")
+            missing = [name for name in expected if not re.search(rf"\b{name}\b", text)]
+            assert missing == [], f"docs/{language}/{page}"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner, Result
 
+import jumok.lab
 from jumok.cli import cli
 from jumok.errors import ArgumentError
 from jumok.lab.exercises import EXERCISES, NumberExercise, ProgramExercise, WordExercise, check_answer, find_exercise
@@ -113,3 +117,20 @@ def test_command_prints_lists_questions_and_verdicts(tmp_path: Path) -> None:
     file = tmp_path / "answer.txt"
     file.write_text("81.5 81.5")
     assert json.loads(run("d4-1", str(file), "--json").output)["right"] is True
+
+
+def test_texts_have_both_languages_and_korean_ones_no_unknown_placeholder() -> None:
+    def check(entry: Any, name: str) -> int:
+        if not isinstance(entry, dict):
+            return 0
+        if not {"en", "ko"} & set(entry):
+            return sum(check(part, f"{name}.{key}") for key, part in entry.items())
+        placeholders = [
+            sorted(set(re.findall(r"{([a-z_.]*)", " ".join(text) if isinstance(text, list) else text)))
+            for text in (entry["en"], entry["ko"])
+        ]
+        assert set(placeholders[1]) <= set(placeholders[0]), name  # English has plural forms besides
+        return 1
+
+    files = sorted(Path(jumok.lab.__file__).parent.rglob("*.toml"))
+    assert sum(check(tomllib.loads(file.read_text("utf-8")), file.name) for file in files) > 200
