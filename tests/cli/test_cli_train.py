@@ -281,7 +281,7 @@ def test_recipe_declares_the_fields_that_it_accepts(recipe: str, tmp_path: Path)
         (["masked", "--data", "nowhere.txt", "--set", "window=8"], "of the masked recipe applies only with --from"),
         (["--list", "nombers"], "did you mean 'numbers'"),
         (["--resume", "nowhere"], "nowhere"),
-        (["--resume", "runs/numbers-1", "--set", "width=8", "--seed", "1"], "--set, --seed cannot be given"),
+        (["--resume", "runs/numbers-1", "--set", "width=8", "--seed", "1"], "--seed, --set cannot be given"),
     ],
 )
 def test_mistake_leaves_nothing_behind(
