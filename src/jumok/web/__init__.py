@@ -1,6 +1,6 @@
 """The page: a session answers what the browser, a notebook or a saved file asks about a model's attention.
 
-A session knows nothing of HTTP, and imports torch only when a model is asked for::
+A session knows nothing of HTTP, and imports torch only when a model is asked for:
 
     Session.handle(fields, send)   answers hello, select and cancel at once; other asks wait in one of two queues
       -> Session._answer_run       the thread that runs models; a newer run of the same client stops an older one

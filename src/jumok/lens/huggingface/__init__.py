@@ -1,6 +1,6 @@
 """Route the attentions of models from transformers through ``attend()`` while a lens is open.
 
-``Lens(model).run(**inputs)``::
+``Lens(model).run(**inputs)``:
 
     Router.prepare   once for each class, config, dtype, set of inputs and range of lengths: runs the model without the
                      lens, then by each route, until all outputs agree on real tokens

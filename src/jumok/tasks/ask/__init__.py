@@ -1,6 +1,6 @@
 """Answer questions from an index of the user's files, and measure which passage each answer depends on.
 
-``jumok ask FOLDER "..."`` and ``jumok.ask(folder, "...")``::
+``jumok ask FOLDER "..."`` and ``jumok.ask(folder, "...")``:
 
     retrieval.open_index              lists the files, reads changed ones, computes missing vectors, builds BM25
       -> ask
