@@ -262,15 +262,11 @@ class TemperatureScore(Score):
 
     def __init__(self, inner: Score, scaled_heads: tuple[int, ...] | None, temperature: int | float) -> None:
         self.inner, self.scaled_heads, self.temperature = inner, scaled_heads, temperature
-        self.sink, self.is_dot_product = inner.sink, inner.is_dot_product
+        self.sink, self.is_dot_product, self.hidden_width = inner.sink, inner.is_dot_product, inner.hidden_width
+        self.differs_by_head = inner.differs_by_head or scaled_heads is not None
 
     def check(self, query: Tensor, key: Tensor) -> None:
         self.inner.check(query, key)
-
-    @property
-    def heads(self) -> int:
-        """More than 1 if heads differ, so that the score must be evaluated on all heads at once."""
-        return 1 if self.scaled_heads is None else 2
 
     def evaluate(self, query: Tensor, key: Tensor) -> Tensor:
         return self.inner.evaluate(query, key) * self._build_inverse_temperatures(query)
