@@ -151,7 +151,7 @@ def test_no_pickle_and_no_dynamic_execution() -> None:
     forbidden = re.compile(r"\bpickle\b|\btorch\.load\b|trust_remote_code|(?<![.\w])(eval|exec)\(")
     for path in PACKAGE.rglob("*.py"):
         code = re.sub(r"#.*|\"\"\"[\s\S]*?\"\"\"", "", path.read_text())
-        # the only exception: tensors only, when the user passes pickled=True
-        code = code.replace('torch.load(path, map_location="cpu", weights_only=True, mmap=True)', "")
+        if path.name == "tensor_files.py":  # read_pickled_file, the only exception: it reads tensors and numbers
+            code = code.replace('torch.load(path, map_location="cpu", weights_only=True, mmap=True)', "", 1)
         code = code.replace("trust_remote_code=False", "")  # the only allowed setting: never run code of a folder
         assert not forbidden.search(code), path

@@ -38,7 +38,8 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
         name: A folder (Hugging Face or jumok format, or a training run), a .gguf file, a catalogue name, or the hub
             name of a model in the local Hugging Face cache.
         dtype: The dtype of the parameters.
-        pickled: Read .bin or .pt files too, restricted to tensors (``weights_only``).
+        pickled: Read the parameters from the folder's pickled file (.bin, .pt, .pth or .ckpt), restricted to tensors
+            (``weights_only``), instead of its .safetensors files.
         verify: Compare the files of a jumok folder with its SHA-256 manifest.
 
     Returns:
