@@ -26,12 +26,11 @@ SAMPLE_TOKENS = [5, 6, 7, 8]
 SAMPLE_RATE = 16_000  # one second of silence
 
 
-def find_support_level(model: nn.Module | Loaded | LoadedTransformers, tokenizer: object = None) -> Support:
+def find_support_level(model: nn.Module | Loaded | LoadedTransformers) -> Support:
     """Return how far the lens supports a model: it is opened, and runs a short text or a blank image.
 
     Args:
         model: A model of Jumok or of transformers, or one that was loaded with its files.
-        tokenizer: The tokenizer of the text, as for ``Lens``.
 
     >>> import jumok
     >>> find_support_level(jumok.load("tiny"))
@@ -42,7 +41,7 @@ def find_support_level(model: nn.Module | Loaded | LoadedTransformers, tokenizer
         return Support(OWN_FAMILY, module.family)
     reason = ""
     try:
-        with Lens(model, tokenizer) as lens:
+        with Lens(model) as lens:
             for inputs in build_sample_inputs(module, lens.tokenizer):
                 reason = _run_sample(lens, inputs)
                 if not reason and lens.support is not None:
