@@ -61,20 +61,6 @@ def remove_code_references(stored: JSONObject) -> JSONObject:
     }
 
 
-def check_depth(stored: JSONObject, tensor_count: int, folder: Path) -> None:
-    """Refuse more layers than there are tensors: building a million layers takes hours, even without memory."""
-    for name, entry in stored.items():
-        if isinstance(entry, dict):
-            check_depth(entry, tensor_count, folder)
-        is_depth = name.endswith(("layers", "layer", "depths", "n_layer"))
-        numbers = entry if isinstance(entry, list) else [entry]
-        counts = [number for number in numbers if isinstance(number, int) and not isinstance(number, bool)]
-        if is_depth and sum(counts) > max(tensor_count, 1) * 16:  # a layer without parameters of its own (ALBERT)
-            raise CheckpointError(
-                f"config.json has {name} = {sum(counts):,}, but {folder.name} holds {tensor_count} tensors"
-            )
-
-
 def count_stored_numbers(files: TensorFiles) -> int:
     """Return how many numbers the tensors of a folder hold together, read from the headers of the files."""
     total = 0
