@@ -24,8 +24,8 @@ from .capture.model_capture import Capture
 from .capture.recorder import Recorder, StepRecorder
 from .edits.apply_edits import EditListener
 from .edits.edit_base import Edit
-from .lens_inputs import DECODER_INPUT, convert_input
-from .model_facts import find_start_token, is_encoder_decoder
+from .lens_inputs import convert_input
+from .model_facts import DECODER_INPUT, find_start_token, is_encoder_decoder
 from .run_progress import TokenProgress
 from .sites import Sites
 

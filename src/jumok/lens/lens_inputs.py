@@ -17,13 +17,12 @@ from jumok.models import Model
 
 from .capture.captured_attention import CapturedAttention
 from .capture.model_capture import Labels, check_labels_are_unambiguous, split_labels
-from .model_facts import find_start_token, is_encoder_decoder
+from .model_facts import DECODER_INPUT, find_start_token, is_encoder_decoder
 from .sites import Sites, is_integer
 
 if TYPE_CHECKING:
     from .lens import Lens
 
-DECODER_INPUT = "decoder_input_ids"
 TARGET_ARGUMENTS = {DECODER_INPUT, "decoder_inputs_embeds", "labels"}  # a model needs one of them
 LARGEST_ID = 2**62  # token ids of torch are 64 bits
 
