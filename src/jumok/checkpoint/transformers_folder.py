@@ -9,7 +9,7 @@ import contextlib
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +22,7 @@ from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.transformers_tokenizer import load_text_tokenizer
 from jumok.errors import ArgumentError, CheckpointError, CheckpointWarning, JumokError, TokenizerError
 from jumok.fields import JSONObject
+from jumok.reporting import Report
 
 from .huggingface import DIALECTS
 from .load import load
@@ -33,7 +34,6 @@ from .transformers_checks import check_config, check_folder, check_size, remove_
 
 INPUT_KINDS = {"input_ids": "text", "pixel_values": "image"}
 NAMES_SHOWN = 4  # parameters that a message lists
-Report = Callable[[str], None]  # receives one sentence about a folder
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from jumok.attention import Cache
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import ArgumentError, ContextWarning, Report
+from jumok.errors import ArgumentError, ContextWarning
 from jumok.models import EncoderDecoder, Model, Output
+from jumok.reporting import Report
 
 DEFAULT_LIMIT = 64  # new tokens, where the caller of a decoding loop gives no limit
 SLIDE_DIVISOR = 4  # a full window drops 1/4 of the context: a smaller part would be recomputed more often

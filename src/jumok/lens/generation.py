@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.errors import ArgumentError, ContextWarning, JumokError, Progress
+from jumok.errors import ArgumentError, ContextWarning, JumokError
 from jumok.generate.decoding import create_single_decoder, find_end_tokens
 from jumok.generate.loop import decode_steps
 from jumok.generate.sampling import RANDOM_SETTINGS, SAMPLING_SETTINGS, Sampling, parse_sampling
 from jumok.models import Model
+from jumok.reporting import Progress
 from jumok.tap import listen
 
 from .capture.model_capture import Capture

@@ -24,8 +24,9 @@ from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model,
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.defaults import NEW_TOKENS
-from jumok.errors import ArgumentError, Progress, Report, describe_type
+from jumok.errors import ArgumentError, describe_type
 from jumok.models import Model
+from jumok.reporting import Progress, Report
 from jumok.tap import listen
 
 from .capture.model_capture import Capture, Labels, check_labels_are_unambiguous

@@ -10,12 +10,13 @@ import torch
 
 from jumok import defaults
 from jumok.checkpoint import Loaded
-from jumok.errors import ArgumentError, Report
+from jumok.errors import ArgumentError
 from jumok.generate import Sampling, greedy, stream_text
 from jumok.generate.beam import BeamSettings, search_beams
 from jumok.generate.decoding import create_single_decoder, find_end_tokens, warn_about_context
 from jumok.generate.loop import decode_steps
 from jumok.generate.sampling import SAMPLING_SETTINGS, parse_sampling
+from jumok.reporting import Report
 
 from .model_inputs import ModelInput
 

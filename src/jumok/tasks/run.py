@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jumok.checkpoint import Loaded, load
-from jumok.errors import ArgumentError, Report
+from jumok.errors import ArgumentError
 from jumok.generate.decoding import pad_tokens, warn_about_context
+from jumok.reporting import Report
 from jumok.retrieval.search.embedding import embed_token_ids, normalize_rows
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer

@@ -20,9 +20,10 @@ from jumok.checkpoint import manifest, run_folder
 from jumok.checkpoint.loaded import Loaded
 from jumok.checkpoint.save import write_model_files
 from jumok.checkpoint.tensor_files import read_json
-from jumok.errors import CheckpointError, Report, TrainingError
+from jumok.errors import CheckpointError, TrainingError
 from jumok.files import create_folder_atomically
 from jumok.models import Model
+from jumok.reporting import Report
 
 from .optimizer import Optimizers, ParameterAverage
 from .parallel import World, distribute_like, gather_tensor

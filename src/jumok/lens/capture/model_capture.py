@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.draw.pooling import pool_cells, split_axis
-from jumok.errors import ArgumentError, Progress
+from jumok.errors import ArgumentError
 from jumok.lens.sites import SOURCE, TARGET, Sites, normalise_index
+from jumok.reporting import Progress
 from jumok.threads import use_threads
 
 from .captured_attention import CapturedAttention, WeightTable
