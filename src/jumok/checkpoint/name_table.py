@@ -131,7 +131,7 @@ class NameTable:
             kind = str(loaded.dtype).removeprefix("torch.")
             raise CheckpointError(
                 f"{origin}: {tensor[:80]!r} holds {kind} numbers, but parameters are floating-point numbers; the file "
-                "is quantised in a way that is not supported, or damaged"
+                "is quantized in a way that is not supported, or damaged"
             )
 
         used: set[str] = set()

@@ -96,7 +96,7 @@ def generate_with_edits(
         stack.enter_context(token_progress.keep_error())
         if not isinstance(lens.model, Model):
             lens.prepare_route(token_progress, **_build_forward_arguments(lens.model, prompt))
-        stack.enter_context(lens.execute())
+        stack.enter_context(lens.prepare_model())
         stack.enter_context(listen(token_progress))
         edit_listener = None
         if edits:
@@ -194,8 +194,8 @@ def _read_sampling(settings: Mapping[str, Any]) -> Sampling:
 def _decode(model: Model, prompt: _Prompt, limit: int, sampling: Sampling, ends: frozenset[int]) -> list[int]:
     """Return the new tokens of a model of Jumok."""
     decoder = create_single_decoder(model, prompt.tokens, prompt.inputs[0], limit)
-    penalised = [] if model.is_encoder_decoder else prompt.tokens
-    steps = decode_steps(decoder, [penalised], limit, sampling, ends)
+    penalized = [] if model.is_encoder_decoder else prompt.tokens
+    steps = decode_steps(decoder, [penalized], limit, sampling, ends)
     return [token for (token,) in steps if token is not None]
 
 

@@ -91,7 +91,7 @@ def convert_input(lens: Lens, model_input: Any) -> Any:
     if model_input.is_meta:
         raise ArgumentError("an input is on the meta device, so it has no numbers; create it on the cpu")
     if model_input.layout is not torch.strided or model_input.is_nested or model_input.is_quantized:
-        raise ArgumentError("an input is a sparse, nested or quantised tensor; a model reads dense tensors")
+        raise ArgumentError("an input is a sparse, nested or quantized tensor; a model reads dense tensors")
     if model_input.dtype in (torch.int32, torch.int64):
         _check_tokens_exist(model_input, lens.facts.vocabulary)
         model_input = model_input[None] if model_input.dim() == 1 else model_input

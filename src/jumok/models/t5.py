@@ -119,8 +119,8 @@ class T5(EncoderDecoder):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Initialise the parameters so that every layer preserves the variance of its input; query weights are smaller
-        by sqrt(head_width), because scores are not divided by it."""
+        """Initialise the parameters so that every layer preserves the variance of its input; query projections are
+        smaller by sqrt(head_width), because scores are not divided by it."""
         config = self.config
         for module in self.modules():
             if isinstance(module, nn.Linear):

@@ -80,14 +80,14 @@ def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
     if batch == []:
         raise ArgumentError(f"no input; this {loaded.family} model reads {INPUT_NAMES[loaded.model.reads]}")
 
-    texts = [inputs] if batch is None else batch
+    raw_inputs = [inputs] if batch is None else batch
     if loaded.model.reads == "audio":
         transcription = parse_transcription_settings(options)
-        transcripts = [transcribe(loaded, read_samples(audio), transcription) for audio in texts]
+        transcripts = [transcribe(loaded, read_samples(audio), transcription) for audio in raw_inputs]
         _warn_about_inputs(transcript.warning for transcript in transcripts)
         return transcripts[0].text if batch is None else [transcript.text for transcript in transcripts]
     settings = parse_settings(loaded, options)
-    model_inputs = [read_input(loaded, text, chat=settings.chat) for text in texts]
+    model_inputs = [read_input(loaded, raw, chat=settings.chat) for raw in raw_inputs]
     _warn_about_inputs(model_input.warning for model_input in model_inputs)
     answers = run_task(loaded, model_inputs, settings)
     return answers[0] if batch is None else answers

@@ -76,7 +76,7 @@ class Edit:
         """Check all fields, and sort the indices, so that equal edits compare equal."""
         for name, content in list(vars(self).items()):
             if name in INDEX_FIELDS:  # not checked before: an iterator can be read only once
-                object.__setattr__(self, name, normalise_indices(content, name))
+                object.__setattr__(self, name, normalize_indices(content, name))
             else:
                 self.check_field(name, content)
 
@@ -89,7 +89,7 @@ class Edit:
             content: Its content, which may come from a JSON file.
         """
         if name in INDEX_FIELDS:
-            normalise_indices(content, name)
+            normalize_indices(content, name)
         elif name == "layer" and not (content is None or isinstance(content, str) or is_integer_like(content)):
             raise ArgumentError(
                 f"layer must be an integer, the name of a site, or None for all; not {abbreviate(content)}"
@@ -195,7 +195,7 @@ def check_edits(edits: Edit | Sequence[Edit]) -> list[Edit]:
     return checked
 
 
-def normalise_indices(indices: object, name: str) -> Indices:
+def normalize_indices(indices: object, name: str) -> Indices:
     """Return the indices of a field in a form that can be compared: an index, a sorted tuple, or None for all."""
     if indices is None:
         return None
