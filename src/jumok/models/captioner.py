@@ -66,12 +66,12 @@ class CaptionerConfig(Config):
 
 
 def regions_config(**fields: object) -> CaptionerConfig:
-    """Return the config of a captioner that reads 36 regions of 2,048 numbers.
+    """Return the config of a captioner that reads 36 regions of 2,048 numbers, which is the default.
 
     Args:
         **fields: Other fields of ``CaptionerConfig``.
     """
-    return CaptionerConfig.from_json({"source": "regions", "regions": 36, "features": 2048, **fields})
+    return CaptionerConfig.from_json(fields)
 
 
 class Captioner(EncoderDecoder):
