@@ -34,7 +34,7 @@ ALLOWED_IMPORTS: dict[str, set[str]] = {
     "tap": {"errors"},
     "threads": {"errors", "small_batch_linear"},
     "draw": {"errors", "files"},
-    "data": {"axes", "errors", "files"},
+    "data": {"axes", "defaults", "errors", "files"},
     "attention": BASE,
     "layers": {"attention", *BASE},
     "models": {"layers", "attention", *BASE},

@@ -21,7 +21,7 @@ from . import messages
 from .answers import predictions
 from .answers.input_media import Picture, Sound, draw_picture, get_sound
 from .answers.site_maps import SiteMap, describe_sites, locate_edits_in_windows
-from .opened_model import OpenedModel, Pass, Progress, get_clean_pass, run_pass, watch_taps
+from .opened_model import OpenedModel, Pass, Progress, explain_failures, get_clean_pass, run_pass, watch_taps
 
 if TYPE_CHECKING:
     from .folder_questions import AnsweredPrompt
@@ -224,7 +224,7 @@ def inspect_model(
     started_at = time.perf_counter()
     progress(0, 0, "reading")
     notes = list(opened.notes)
-    with opened.explain_errors(), opened.lens:
+    with explain_failures(opened.model), opened.lens:
         labelled = opened.prepare(text, start_text, begin) if answered is None else answered.labelled
         if labelled.warning:
             notes.append(labelled.warning)

@@ -115,19 +115,6 @@ class OpenedModel:
             self.results[name] = version, compute()
         return self.results[name][1]
 
-    @contextlib.contextmanager
-    def explain_errors(self) -> Iterator[None]:
-        """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
-        try:
-            yield
-        except (JumokError, OSError):
-            raise
-        except Exception as error:
-            if isinstance(self.model, Model):
-                raise
-            name = type(self.model).__name__
-            raise ArgumentError(f"{name} cannot run on this input: {str(error)[:300]}") from error
-
     def locate_patches(self, site: str, labelled: LabelledInput) -> PatchLayout | None:
         """Return where the positions of an attention lie in the image; None if the model reads no image."""
         if self.reads != "image":
@@ -136,6 +123,22 @@ class OpenedModel:
         if isinstance(self.loaded, Loaded):
             return self.loaded.model.locate_patches(site, (pixels.shape[-2], pixels.shape[-1]))
         return locate_patches(self.loaded.model, pixels)
+
+
+@contextlib.contextmanager
+def explain_failures(model: nn.Module) -> Iterator[None]:
+    """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
+    try:
+        yield
+    except (JumokError, OSError):
+        raise
+    except Exception as error:
+        if isinstance(model, Model):
+            raise
+        raise ArgumentError(
+            f"{type(model).__name__} cannot run on this input: {str(error)[:300]}; jumok.Lens(model).run(**inputs) "
+            "takes any tensors"
+        ) from error
 
 
 def open_listed_model(listed: ListedModel, tokenizer: object = None) -> OpenedModel:

@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.defaults import IMAGE_EXTENSIONS
 from jumok.errors import ImageError, describe_type
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage  # Pillow is imported only when an image is read
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 MAX_PIXELS = 64_000_000
 MAX_FILE_SIZE = 512 * 2**20  # bytes
 # Limits for images that a model will read at a smaller size. Pillow needs 4 bytes for each decoded pixel, and as many

@@ -16,7 +16,7 @@ from jumok.lens.effects.metrics import Metric
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.web import messages
 from jumok.web.inspection import Inspection
-from jumok.web.opened_model import Progress, watch_taps
+from jumok.web.opened_model import Progress, explain_failures, watch_taps
 
 from .site_maps import WindowMap
 
@@ -51,7 +51,7 @@ def _build_rows(inspection: Inspection, progress: Progress) -> list[dict[str, An
     opened, labelled = inspection.opened, inspection.labelled
     total = 2 * len(inspection.sites)
     progress(0, total, "classifying")
-    with opened.explain_errors(), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
+    with explain_failures(opened.model), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
         reads_text = labelled.tokens and not labelled.target
         profiler = opened.remember("profiler", None, lambda: build_profiler(opened.lens) if reads_text else None)
     rows, _ = build_table_rows(
@@ -88,7 +88,7 @@ def measure_effects(inspection: Inspection, over: messages.Over, progress: Progr
 
     progress(0, 0, "measuring")
     # a batch of edits may take seconds, so a cancellation is noticed at every attention
-    with opened.explain_errors(), watch_taps(lambda: progress(*counts, "measuring")):
+    with explain_failures(opened.model), watch_taps(lambda: progress(*counts, "measuring")):
         effects = effect(
             opened.loaded,
             *labelled.positional,
