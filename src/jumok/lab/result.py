@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jumok.errors import Progress
 from jumok.lab.bilingual_text import Text, Texts
 
-Progress = Callable[[int, int], None]  # takes the finished and the total number of steps
 Cell = str | Text
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, StageProgress
 from jumok.lens import Edit
 from jumok.lens.huggingface.router import EDITABLE
 from jumok.lens.sites import SOURCE, TARGET, AxisSides
@@ -21,7 +21,7 @@ from . import messages
 from .answers import predictions
 from .answers.input_media import Picture, Sound, draw_picture, get_sound
 from .answers.site_maps import SiteMap, describe_sites, locate_edits_in_windows
-from .opened_model import OpenedModel, Pass, Progress, explain_failures, get_clean_pass, run_pass, watch_taps
+from .opened_model import OpenedModel, Pass, explain_failures, get_clean_pass, run_pass, watch_taps
 
 if TYPE_CHECKING:
     from .folder_questions import AnsweredPrompt
@@ -207,7 +207,7 @@ def inspect_model(
     start_text: str | None,
     edits: Sequence[Edit],
     generate: int,
-    progress: Progress,
+    progress: StageProgress,
     *,
     begin: float = 0.0,
     answered: AnsweredPrompt | None = None,
@@ -270,7 +270,7 @@ def inspect_model(
 
 
 def _transcribe_again(
-    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], notes: list[str], progress: Progress
+    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], notes: list[str], progress: StageProgress
 ) -> str | None:
     """Return the transcript that a model writes under the edits; None without edits, or if there is no audio."""
     if labelled.audio is None or not edits:
@@ -289,7 +289,7 @@ def _continue_text(
     edits: Sequence[Edit],
     count: int,
     notes: list[str],
-    progress: Progress,
+    progress: StageProgress,
 ) -> LabelledInput:
     """Generate tokens greedily under the edits, and return the input with these tokens behind it."""
     longest = opened.lens.facts.context_length

@@ -17,7 +17,7 @@ from torch import nn
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
-from jumok.errors import ArgumentError, JumokError, describe_type
+from jumok.errors import ArgumentError, JumokError, StageProgress, describe_type
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture, Edit, Lens
 from jumok.lens.effects.metrics import extract_answer
@@ -39,7 +39,6 @@ KEPT = ("value", "output")  # what the steps of a head need besides queries and 
 MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
 
 AnyLoaded = Loaded | LoadedTransformers
-Progress = Callable[[int, int, str], None]  # finished steps, all steps (0: not known), stage
 
 _serial_numbers = itertools.count()
 
@@ -162,7 +161,7 @@ def _load(source: Any, tokenizer: object, notes: list[str]) -> AnyLoaded:
     raise ArgumentError(f"the page needs a model, or the name of one, not {describe_type(source)}")
 
 
-def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progress) -> Pass:
+def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: StageProgress) -> Pass:
     """Return the pass without edits; that of the last input is kept, unless the model was trained meanwhile."""
     versions = read_versions(opened.model)
     if opened.clean is not None:
@@ -176,7 +175,7 @@ def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progr
 
 
 def run_pass(
-    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], progress: Progress, clean: Pass | None
+    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], progress: StageProgress, clean: Pass | None
 ) -> Pass:
     """Run the model once, and describe its predictions. Blocks before the first edit are those of the clean pass."""
     lens = opened.lens
@@ -204,7 +203,7 @@ def run_pass(
     return Pass(next(_serial_numbers), capture, maps, described, kind)
 
 
-def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: Progress) -> bool:
+def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: StageProgress) -> bool:
     """Return whether the lens can record more than maps; of some models of transformers it has only those."""
     if isinstance(opened.model, Model):
         return True

@@ -21,7 +21,7 @@ import msgspec
 
 from jumok import __version__
 from jumok.defaults import LANGUAGES
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, StageProgress
 from jumok.files import write_atomically
 from jumok.lens import Edit
 
@@ -34,7 +34,7 @@ from .asks import MAX_TEXT
 from .inspection import Inspection, inspect_model, read_page_edits
 from .messages import Selection, encode_json
 from .model_list import list_models, simplify_reads
-from .opened_model import Pass, Progress, open_listed_model
+from .opened_model import Pass, open_listed_model
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
 from .session import Start
 
@@ -120,7 +120,7 @@ def build_html(
     selection: Selection | None = None,
     language: messages.Language | None = None,
     max_bytes: int = MAX_LONG_BYTES,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
 ) -> bytes:
     """Return the HTML file of a run, with the kinds and effects that were measured."""
     report = progress or (lambda done, total, stage: None)
@@ -176,7 +176,7 @@ def _choose_selection(
     return Selection(site, chosen, start.query, start.key)
 
 
-def _classify(inspection: Inspection, report: Progress) -> None:
+def _classify(inspection: Inspection, report: StageProgress) -> None:
     """Find the kinds of all heads, unless the input is long or the model cannot be classified."""
     longest = max(max(site_map.queries, site_map.keys) for site_map in inspection.clean.maps)
     if longest <= MAX_CLASSIFIED_POSITIONS:

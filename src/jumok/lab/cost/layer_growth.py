@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from jumok.attention import attend
-from jumok.errors import ArgumentError
-from jumok.lab.result import Progress, count_steps
+from jumok.errors import ArgumentError, Progress
+from jumok.lab.result import count_steps
 
 from .measurements import read_available_memory, time_calls
 

@@ -16,10 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from jumok.attention import MultiHead
 from jumok.draw import AXIS_NAMES, save_head_grid
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, Progress
 from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.cost.measurements import time_calls
-from jumok.lab.result import Progress, Result, build_table, count_steps, format_range
+from jumok.lab.result import Result, build_table, count_steps, format_range
 from jumok.models.gpt import GPT, GPTConfig
 
 from .toy_training import IGNORED, Questions, train_steps

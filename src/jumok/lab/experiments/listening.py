@@ -16,9 +16,9 @@ from torch import Tensor
 
 from jumok.checkpoint import Loaded, load
 from jumok.draw import MapPanel, save_panel_row
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, Progress
 from jumok.lab.bilingual_text import Text, Texts
-from jumok.lab.result import Progress, Result, Table, build_table, count_steps
+from jumok.lab.result import Result, Table, build_table, count_steps
 from jumok.lens import Ablate, Lens
 from jumok.lens.edits.apply_edits import EditListener
 from jumok.models.speech import FRAMES_PER_POSITION, Speech
