@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jumok.bilingual_text import Text, Texts
 from jumok.errors import Progress
-from jumok.lab.bilingual_text import Text, Texts
 
 Cell = str | Text
 

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jumok.bilingual_text import Text, Texts
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError, Progress
-from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.result import Cell, Result, Table
 from jumok.models import Config
 from jumok.models.gpt import GPTConfig

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from jumok.bilingual_text import Text, Texts
 from jumok.errors import ArgumentError, Progress
-from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.result import Result, Table
 
 __all__ = ["EXPERIMENTS", "Experiment", "Result", "Table", "Text", "run_experiment"]

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from jumok.attention import MultiHead
+from jumok.bilingual_text import Text, Texts
 from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError, Progress
-from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.cost.measurements import time_calls
 from jumok.lab.result import Result, build_table, count_steps, format_range
 from jumok.models.gpt import GPT, GPTConfig

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.bilingual_text import Text, Texts
 from jumok.checkpoint import Loaded, load
 from jumok.draw import MapPanel, save_panel_row
 from jumok.errors import ArgumentError, Progress
-from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.result import Result, Table, build_table, count_steps
 from jumok.lens import Ablate, Lens
 from jumok.lens.edits.apply_edits import EditListener

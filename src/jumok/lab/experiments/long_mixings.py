@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from jumok.bilingual_text import Text, Texts
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError, Progress
-from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.cost.cost_report import format_bytes
 from jumok.lab.cost.measurements import FITTED, fit_exponent, measure_lengths
 from jumok.lab.result import Result, Table, count_steps, format_range

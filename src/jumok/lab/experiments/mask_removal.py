@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jumok.bilingual_text import Text, Texts
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.load import load
 from jumok.data.datasets import toy_tasks
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
 from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError, Progress
-from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.result import Result, build_table, count_steps
 from jumok.lens import Lens, Remask
 from jumok.models.gpt import GPT, GPTConfig

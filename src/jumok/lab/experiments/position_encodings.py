@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from jumok.bilingual_text import Text, Texts, join_numbers
 from jumok.draw import LinePanel, MapPanel, save_panel_row
 from jumok.errors import ArgumentError, Progress
-from jumok.lab.bilingual_text import Text, Texts, join_numbers
 from jumok.lab.result import Result, Table, build_table, count_steps, format_range
 from jumok.layers import SinusoidalPositions
 from jumok.models.gpt import GPT, POSITIONS, GPTConfig

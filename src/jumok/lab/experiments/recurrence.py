@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from jumok.bilingual_text import Text, Texts, join_numbers
 from jumok.draw import LinePanel, save_panel_row
 from jumok.errors import ArgumentError, Progress
-from jumok.lab.bilingual_text import Text, Texts, join_numbers
 from jumok.lab.cost.measurements import time_calls
 from jumok.lab.result import Cell, Result, Table, count_steps
 from jumok.lens import Lens

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jumok.bilingual_text import Text, Texts
 from jumok.draw import LinePanel, save_panel_row
 from jumok.errors import ArgumentError, Progress
-from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.cost.cost_report import format_bytes
 from jumok.lab.cost.measurements import FITTED
 from jumok.lab.result import Cell, Result, Table, count_steps, format_range

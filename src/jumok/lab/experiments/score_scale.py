@@ -16,9 +16,9 @@ from torch import Tensor
 
 from jumok.attention import attend
 from jumok.attention import score as scores
+from jumok.bilingual_text import Texts
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError, Progress
-from jumok.lab.bilingual_text import Texts
 from jumok.lab.result import Result, build_table
 
 TEXTS = Texts(__file__)
