@@ -118,7 +118,7 @@ class Inspection:
             clean=clean_rows,
             edited=edited_rows,
             # kept: reading a row of every head takes longer than an edit of a small model
-            first_selection=self.opened.remember("selection", self.clean, lambda: _choose_selection(self)),
+            first_selection=self.opened.remember("selection", self.clean, lambda: _suggest_selection(self)),
             change=None if edited is None else predictions.measure_change(clean.last, edited.last),
             seconds=self.seconds,
         )
@@ -157,7 +157,7 @@ def read_page_edits(edits: Sequence[dict[str, Any]], start_edits: Sequence[Edit]
     return tuple(converted)
 
 
-def _choose_selection(inspection: Inspection) -> messages.Selection | None:
+def _suggest_selection(inspection: Inspection) -> messages.Selection | None:
     """Return the head whose last row has the largest weight on a key other than the first one and the query itself.
 
     Most heads put most of their weight on the first token (an attention sink) or on the token itself, so the last head

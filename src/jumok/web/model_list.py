@@ -51,7 +51,7 @@ def list_models(start: Any) -> dict[str, ListedModel]:
 
 def _describe_start(start: Any) -> ListedModel:
     if not isinstance(start, str | os.PathLike):
-        return ListedModel(_name_class(start), START_TITLE, _read_kind_of_object(start), start)
+        return ListedModel(_name_model_class(start), START_TITLE, _read_kind_of_object(start), start)
     name = os.fspath(start)
     if name in INCLUDED_MODELS:
         return ListedModel(name, INCLUDED_MODELS[name]["title"], "text", name)
@@ -62,7 +62,7 @@ def _describe_start(start: Any) -> ListedModel:
     return ListedModel(name, path.name or name, _read_kind_of_folder(path), source)
 
 
-def _name_class(model: Any) -> str:
+def _name_model_class(model: Any) -> str:
     """Return the name of a model's class, or of the model inside what ``jumok.load`` returned."""
     return type(getattr(model, "model", model) if hasattr(model, "tokenizer") else model).__name__
 

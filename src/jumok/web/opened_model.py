@@ -257,7 +257,7 @@ def _describe_predictions(
         has_positions = answer.tensor.dim() == 3
         return kind, predictions.describe_class_predictions(
             answer.tensor[0] if has_positions else answer.tensor[:1],
-            lambda number: _name_class(opened, number),
+            lambda number: _name_label_class(opened, number),
             is_independent=isinstance(model, Model) and model.independent_classes,
             has_positions=has_positions,
         )
@@ -266,7 +266,7 @@ def _describe_predictions(
     return kind, Predictions([], None)
 
 
-def _name_class(opened: OpenedModel, number: int) -> str:
+def _name_label_class(opened: OpenedModel, number: int) -> str:
     if isinstance(opened.loaded, Loaded):
         labels = opened.loaded.labels
         return labels[number] if labels is not None and number < len(labels) else f"class {number}"

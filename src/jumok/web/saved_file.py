@@ -101,7 +101,7 @@ def save_html(
     opened = open_listed_model(listed, start.tokenizer)
     edits = [edit if isinstance(edit, Edit) else read_page_edits([edit])[0] for edit in start.edits]
     inspection = inspect_model(opened, 1, None, start.text, edits, 0, report, begin=start.begin)
-    selection = _choose_selection(inspection, start.selection, layer, head)
+    selection = _select_head(inspection, start.selection, layer, head)
     _classify(inspection, report)
     content = build_html(
         inspection,
@@ -161,7 +161,7 @@ def build_html(
     return _assemble(index, blob, inspection.opened.name)
 
 
-def _choose_selection(
+def _select_head(
     inspection: Inspection, selection: Selection | None, layer: int | str | None, head: int | None
 ) -> Selection | None:
     """Return where the page begins; a layer and a head replace those of the selection."""
