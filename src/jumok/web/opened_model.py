@@ -18,6 +18,7 @@ from jumok.checkpoint import Loaded
 from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.errors import ArgumentError, JumokError, StageProgress, describe_type
+from jumok.lab.model_steps import KEPT
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture, Edit, Lens
 from jumok.lens.effects.metrics import extract_answer
@@ -35,7 +36,6 @@ from .messages import Effects, Kinds, Predicts
 from .model_list import ListedModel
 
 MAX_PREPARED = 4  # prepared inputs of a model that are kept; a model that answers generates its answer for each
-KEPT = ("value", "output")  # what the steps of a head need besides queries and keys
 MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
 
 AnyLoaded = Loaded | LoadedTransformers

@@ -27,8 +27,7 @@ from .toy_training import IGNORED, Questions, train_steps
 TEXTS = Texts(__file__)
 
 HEADS = (1, 2, 4, 8, 16)
-QUICK: dict[str, Any] = {"heads": HEADS, "runs": 2}
-FULL: dict[str, Any] = {"heads": HEADS, "runs": 5}
+FULL: dict[str, Any] = {"runs": 5}
 LAYER_WIDTH, TOKENS = 512, 128  # of the layer whose time is measured
 ROUNDS = 50
 MODEL_WIDTH = 64  # of the trained models

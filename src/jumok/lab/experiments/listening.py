@@ -40,7 +40,6 @@ from .timed_speech import (
 TEXTS = Texts(__file__)
 MODEL = "whisper-tiny-en"
 VOICE = Voice("espeak", "en-us")
-QUICK: dict[str, Any] = {"sentences": 6, "counts": (3,), "draws": 2}
 FULL: dict[str, Any] = {"sentences": 12, "counts": (1, 3, 6), "draws": 3}
 ONCE = TranscriptionSettings(temperatures=())  # greedy only: sampling would hide what an ablation does
 IN_TIME = 0.1  # seconds: a head with a smaller median error listens in time

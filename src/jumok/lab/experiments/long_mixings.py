@@ -37,8 +37,7 @@ OPERATIONS: dict[str, Callable[[int], float]] = {
 }
 MIXINGS = tuple(ORDERS)
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
-QUICK: dict[str, Any] = {"lengths": LENGTHS[2:6], "runs": 1, "steps": 300}
-FULL: dict[str, Any] = {"lengths": LENGTHS, "runs": 3, "steps": 300}
+FULL: dict[str, Any] = {"lengths": LENGTHS, "runs": 3}
 CHANCE = 1 / needle_task.DIGITS
 DIFFERENT = 0.25  # a fitted exponent that differs more from the theory is reported
 LEARNED, GUESSED = 0.9, CHANCE + 0.1  # shares of right answers

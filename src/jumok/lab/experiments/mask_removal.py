@@ -36,7 +36,6 @@ from .toy_training import (
 )
 
 TEXTS = Texts(__file__)
-QUICK: dict[str, Any] = {"sequences": 64, "sentences": 24, "runs": 1, "steps": 400}
 FULL: dict[str, Any] = {"sequences": 256, "sentences": 200, "runs": 3, "steps": 1500}
 PIECE = 48  # bytes of a random piece, which then repeats
 SHOWN, CONTINUED = 8, 24  # bytes of the repetition that the model reads, and bytes that it continues

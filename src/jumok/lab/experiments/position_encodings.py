@@ -23,7 +23,6 @@ from jumok.models.gpt import GPT, POSITIONS, GPTConfig
 from .toy_training import IGNORED, remove_masks, train_steps
 
 TEXTS = Texts(__file__)
-QUICK: dict[str, Any] = {"offsets": (1,), "runs": 2, "steps": 300}
 FULL: dict[str, Any] = {"offsets": (1, 3), "runs": 3, "steps": 600}
 EQUAL, DIFFERENT = 1e-6, 1e-3  # vectors that differ by less are equal, by more are clearly different
 LEARNED, FALL = 0.9, 0.1  # right answers of a model that learned the task; a smaller fall counts as none

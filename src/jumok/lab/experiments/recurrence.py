@@ -44,7 +44,6 @@ SINGLE_HEAD, MULTI_HEAD = "single_head", "multi_head"
 UNFUSED = "lstm_unfused"  # the model without attention, computed one operation after the other
 NAMES = TEXTS.group("names", heads=HEADS)
 TOKENS = (32, 64, 128, 256)  # lengths of the measured times
-QUICK: dict[str, Any] = {"lengths": (4, 6, 8, 10, 12), "longer": (16,), "runs": 2, "steps": 350, "rounds": 3}
 FULL: dict[str, Any] = {"lengths": (4, 8, 12, 16, 20, 24), "longer": (28, 32), "runs": 3, "steps": 800, "rounds": 15}
 BATCH, LEARNING_RATE = 32, 5e-3
 HELD_OUT = 100  # sequences of each length

@@ -32,7 +32,6 @@ from .passage_task import VALUES
 
 TEXTS = Texts(__file__)
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
-QUICK: dict[str, Any] = {"lengths": LENGTHS[:4], "runs": 1, "steps": 300}
 FULL: dict[str, Any] = {"lengths": LENGTHS, "runs": 3, "steps": 1000}
 CHANCE = 1 / VALUES
 THEORY = {"prompt": 2.0, "found": 0.0, "fusion": 1.0, "fusion found": 0.0, "window": 1.0, "linear": 1.0}
