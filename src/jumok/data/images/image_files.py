@@ -34,11 +34,6 @@ TRANSPOSITIONS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 Pixels = Float[Tensor, "channel row column"]
 
 
-def read_image(image: object, channels: int = 3) -> Pixels:
-    """Read the path of a file, or a Pillow image, as numbers from 0 to 1."""
-    return image_to_tensor(open_image(image, channels)).float() / 255
-
-
 def open_image(image: object, channels: int = 3, fit: tuple[int, int] | None = None) -> PillowImage:
     """Read an image as an 8-bit Pillow image: rotated by its EXIF orientation, transparency blended onto white.
 
