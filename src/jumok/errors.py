@@ -1,13 +1,5 @@
-"""The errors and warnings of Jumok, and the callbacks of long work. An error says what is wrong, where, what to do."""
+"""The errors and warnings of Jumok. An error says what is wrong, where, what to do."""
 
-import os
-from collections.abc import Callable
-
-Progress = Callable[[int, int], None]  # takes the finished steps and all steps
-StageProgress = Callable[[int, int, str], None]  # the same, and the name of the stage
-Report = Callable[[str], None]  # takes one sentence for the person
-
-LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # in the order in which POSIX reads them
 MAX_MESSAGE_LENGTH = 1000  # characters; names from files and arguments can be a million characters long
 
 
@@ -73,12 +65,6 @@ class IncompleteWarning(UserWarning):
 
 class CheckpointWarning(UserWarning):
     """A model folder holds fewer or more parameters than its class has; the message names what is left out."""
-
-
-def get_reader_language() -> str:
-    """Return the language of the locale in which a message is written: "ko", or "en" for any other one."""
-    locale = next((os.environ[name] for name in LOCALE_VARIABLES if os.environ.get(name)), "")
-    return "ko" if locale.lower().startswith("ko") else "en"
 
 
 def describe_type(value: object) -> str:

@@ -1,8 +1,10 @@
 """Named observation points in a model: ``tap(site, value)`` returns the value, as the open listeners leave it.
 
-A *site* is a named point in a model, such as ``"layers.3.attention.query"``. The code that computes a value (a tensor,
-a mask, a bias or a score) passes it through ``tap``. A listener receives the value and returns the one to continue
-with, so every tapped value can be read and replaced. The lens is built on this module alone.
+A tap is named by the module that computes its value, such as an attention, and a word: "blocks.3.attention.query". In
+this module ``site`` is that full name; in the lens, a site is an attention ("blocks.3.attention"), which has several
+taps. The module passes the value (a tensor, a mask, a bias or a score) through ``tap``. A listener receives the value
+and returns the one to continue with, so every tapped value can be read and replaced. The lens is built on this module
+alone.
 """
 
 from __future__ import annotations

@@ -284,6 +284,7 @@ def test_linear_backend_equals_the_explicit_one(feature_map: FavorPlus | None, c
 def test_auto_selects_a_backend_that_can_compute_the_request() -> None:
     from jumok.attention.attend import _select_fastest
     from jumok.attention.backends.protocol import AttentionRequest
+    from jumok.lens.edits.edit_types import TemperatureScore
 
     def select(queries: int, **settings: Any) -> str:
         query, key, value = make_tensors(torch.float32, queries=queries, keys=queries, batch=1, heads=1, groups=1)
@@ -304,6 +305,8 @@ def test_auto_selects_a_backend_that_can_compute_the_request() -> None:
     assert select(50, score=score.Kernel()) == "linear"
     assert select(50, score=score.Kernel(), mask=mask.window(3)) == "explicit"
     assert select(50, score=score.Additive(11, 11, 4)) == "explicit"
+    assert select(50, score=score.Additive(11, 11, 2**18)) == "blocked"
+    assert select(50, score=TemperatureScore(score.Additive(11, 11, 2**18), None, 2.0)) == "blocked"
     assert select(50, score=score.ScaledDot(softcap=3.0)) == "explicit"
     assert select(50, mask=mask.causal & mask.window(3)) == "sdpa"
     assert select(2048, mask=mask.causal) == "sdpa"

@@ -388,3 +388,13 @@ def test_a_temperature_on_scores_that_no_kernel_computes(inner: score.Score) -> 
     for mask_of_band in (None, mask.window(100)):
         output = attend(query, key, value, mask=mask_of_band, score=TemperatureScore(inner, None, 2.0))
         torch.testing.assert_close(output, expected)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
+def test_documents_of_two_sequences(backend: str) -> None:
+    query, key, value = torch.randn(2, 3, 5, 11), torch.randn(2, 3, 7, 11), torch.randn(2, 3, 7, 11)
+    ids, key_ids = torch.tensor([[0, 0, 1, 1, 2], [0, 1, 1, 1, 2]]), torch.tensor([0, 1, 1, 2, 2, 2, 0])
+    forbidden = (ids[:, None, :, None] != key_ids).expand(2, 3, 5, 7)
+    scores = (query @ key.transpose(-1, -2) / 11**0.5).masked_fill(forbidden, -torch.inf)
+    output = attend(query, key, value, mask=mask.documents(ids, key_ids), backend=backend)
+    torch.testing.assert_close(output, scores.softmax(-1) @ value)

@@ -98,6 +98,15 @@ def test_pickle_is_read_only_with_pickled(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="pickled=True"):
         jumok.load(tmp_path / "good")
     assert jumok.load(tmp_path / "good", pickled=True).family == "gpt"
+    (tmp_path / "good" / "training_args.ckpt").write_bytes(b"")
+    assert jumok.load(tmp_path / "good", pickled=True).family == "gpt"
+    for suffix in (".pt", ".pth", ".ckpt"):
+        (tmp_path / suffix).mkdir()
+        shutil.copy(tmp_path / "good" / "config.json", tmp_path / suffix)
+        torch.save(tensors, tmp_path / suffix / f"model{suffix}")
+        with pytest.raises(CheckpointError, match="pickled=True"):
+            jumok.load(tmp_path / suffix)
+        assert jumok.load(tmp_path / suffix, pickled=True).family == "gpt"
     torch.save({"a": object}, tmp_path / "good" / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match=r"cannot be read as tensors|other than named tensors"):
         jumok.load(tmp_path / "good", pickled=True)

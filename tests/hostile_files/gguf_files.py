@@ -129,7 +129,7 @@ QUICK: dict[str, tuple[Callable[[], bytes], str]] = {
     "a tensor of no rows": (lambda: write_gguf(tensors=change_shape("token_embd.weight", 4, 0)), "vocabulary"),
     "no embedding": (lambda: write_gguf(tensors={"output_norm.weight": [4]}), "no tensor token_embd.weight"),
     "an unknown quantisation": (lambda: write_gguf(type=99), "unknown type 99"),
-    "quantised in blocks that do not fit": (lambda: write_gguf(type=2), "impossible shape"),
+    "quantized in blocks that do not fit": (lambda: write_gguf(type=2), "impossible shape"),
     "integers for weights": (lambda: write_gguf(type=26), "int32|I32"),
     "version 99": (lambda: b"GGUF" + struct.pack("<I", 99) + write_gguf()[8:], "version 99"),
     "an empty file": (lambda: b"", "too short"),

@@ -71,9 +71,8 @@ def check_changed(name: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_known_mistake_has_a_file_here() -> None:
-    known = [
-        (name, mistake.compute()) for name in EXERCISES if name[:4] == "gpt-" for mistake in EXERCISES[name].mistakes
-    ]
+    steps = [exercise for name, exercise in EXERCISES.items() if name.startswith("gpt-")]
+    declared = [(exercise.name, mistake.compute()) for exercise in steps for mistake in exercise.mistakes]
     assert sorted(declared) == sorted(CASES)
 
 

@@ -204,6 +204,16 @@ def test_checks_find_weight_on_later_positions() -> None:
     assert torch.allclose(sum_future_weights(unmasked, 0, 0), unmasked.weights(0, 0).triu(1).sum(-1))
 
 
+def test_descriptions_of_a_batch_row_equal_those_of_its_text() -> None:
+    edit = jumok.Remask(layer=0)
+    with Lens(test_lens.build_gpt()) as lens:
+        batch, alone = lens.run(test_lens.TOKENS, edits=edit), lens.run(test_lens.TOKENS[1:], edits=edit)
+    assert check_weights(batch, 0, 1, batch=1).future == pytest.approx(check_weights(alone, 0, 1).future)
+    torch.testing.assert_close(sum_future_weights(batch, 0, 1, batch=1), sum_future_weights(alone, 0, 1))
+    torch.testing.assert_close(compute_attention_rollout(batch, batch=1), compute_attention_rollout(alone))
+    torch.testing.assert_close(compute_attention_flow(batch, 6, batch=1), compute_attention_flow(alone, 6))
+
+
 def test_words_sum_over_keys_and_average_over_queries() -> None:
     weights = torch.rand(5, 5).softmax(-1)
     words = [range(2), range(2, 3), range(3, 5)]

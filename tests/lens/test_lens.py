@@ -14,7 +14,7 @@ from torch import Tensor
 
 import jumok
 from jumok import attend
-from jumok.attention import mask
+from jumok.attention import mask, score
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, Edit, KnockOut, Lens, Patch, Remask, Scale
 from jumok.lens.capture import captured_attention
@@ -315,6 +315,19 @@ def test_scale_divides_the_scores() -> None:
     scores = (call.query[0, 2] @ call.key[0, 2].T / 6**0.5 / 3).masked_fill(torch.ones(11, 11).triu(1) > 0, -torch.inf)
     assert torch.allclose(scaled.weights(0, 2), scores.softmax(-1), atol=1e-6)
     assert torch.equal(scaled.weights(0, 1), clean.weights(0, 1))
+
+
+@pytest.mark.parametrize("head", [None, 2])
+def test_scale_divides_scores_with_parameters_of_each_head(head: int | None) -> None:
+    model = build_gpt()
+    torch.manual_seed(5)
+    model.blocks[0].attention.score = score.General(6, 6, heads=4)
+    with Lens(model) as lens:
+        scaled = lens.run(TOKENS, edits=[Scale(layer=0, head=head, temperature=3.0)])
+    call = scaled.attention(0).calls[0]
+    matrix = model.blocks[0].attention.score.matrix[2]
+    scores = (call.query[0, 2] @ matrix @ call.key[0, 2].T / 3).masked_fill(torch.ones(11, 11).triu(1) > 0, -torch.inf)
+    torch.testing.assert_close(scaled.weights(0, 2), scores.softmax(-1).detach())
 
 
 def test_remask_replaces_the_mask() -> None:

@@ -203,7 +203,7 @@ def test_generation_does_not_change_under_the_lens(name: str, cache: str) -> Non
         settings |= {"cache_implementation": "static", "disable_compile": True}
     expected = model.generate(**inputs, **settings)
     recorder = Recorder()
-    with Lens(model) as lens, lens.execute(), listen(recorder):
+    with Lens(model) as lens, lens.prepare_model(), listen(recorder):
         tokens = model.generate(**inputs, **settings)
     assert torch.equal(tokens, expected)
     if name == "mistral":  # a window of 5: one forward pass gives the same rows as decoding step by step

@@ -89,7 +89,7 @@ INPUTS: list[tuple[Any, str]] = [
     (torch.zeros(1, 0, dtype=torch.long), "at least one token"),
     (torch.tensor(3), "reads token ids"),
     (torch.zeros(1, 3, dtype=torch.long, device="meta"), "meta device, so it has no numbers"),
-    (torch.zeros(1, 3, dtype=torch.long).to_sparse(), "sparse, nested or quantised"),
+    (torch.zeros(1, 3, dtype=torch.long).to_sparse(), "sparse, nested or quantized"),
     (torch.tensor([[0, 10**6]]), "token 1000000 does not exist"),
     (torch.tensor([[-1]]), "token -1 does not exist"),
     ([True, False], "a list must hold the token ids"),

@@ -26,11 +26,6 @@ class Slot:
         self._value: Tensor | None = None
 
     @property
-    def positions(self) -> range:
-        """Positions of the keys; the next token has position ``len(positions)``."""
-        return range(self.length)
-
-    @property
     def key(self) -> Tensor:
         """The cached keys, ``[batch, group, length, key_width]``."""
         return self._get_filled(self._key)

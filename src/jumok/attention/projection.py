@@ -155,7 +155,7 @@ class Batched(Projection):
         return [[getattr(linear, name)] for linear in (self.query, self.key, self.value)]
 
 
-class PerHead(Projection):
+class Single(Projection):
     """A separate map for every head, as attention is usually introduced."""
 
     def __init__(self, sizes: Sizes) -> None:
@@ -181,8 +181,8 @@ class PerHead(Projection):
         return [[getattr(linear, name) for linear in maps] for maps in (self.query, self.key, self.value)]
 
 
-PROJECTIONS: dict[str, type[Fused] | type[Batched] | type[PerHead]] = {
+PROJECTIONS: dict[str, type[Fused] | type[Batched] | type[Single]] = {
     "fused": Fused,
     "batched": Batched,
-    "single": PerHead,
+    "single": Single,
 }

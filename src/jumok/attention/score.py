@@ -37,6 +37,9 @@ class Score:
     #: Hidden numbers computed for every cell: 0 unless the score keeps a vector per pair of query and key.
     hidden_width: int = 0
 
+    #: Whether heads have formulas or parameters of their own, so that all heads must be evaluated at once.
+    differs_by_head: bool = False
+
     def check(self, query: Tensor, key: Tensor) -> None:
         """Raise ShapeError if the widths do not fit this formula."""
         raise NotImplementedError
@@ -134,6 +137,7 @@ class _ParametricScore(nn.Module, Score):
             if size < 1:
                 raise ArgumentError(f"{name} must be at least 1, not {size}")
         self.query_width, self.key_width, self.heads = query_width, key_width, heads
+        self.differs_by_head = heads > 1
 
     def check(self, query: Tensor, key: Tensor) -> None:
         name = type(self).__name__

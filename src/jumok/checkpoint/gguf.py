@@ -49,7 +49,7 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
                 tensor[part] = torch.from_numpy(dequantize(np.array(raw[part]), quantization))
         except (NotImplementedError, ValueError) as error:
             raise CheckpointError(
-                f"{path.name}: {name!r} cannot be dequantised from {quantization.name}: {error}"
+                f"{path.name}: {name!r} cannot be dequantized from {quantization.name}: {error}"
             ) from None
         return tensor
 

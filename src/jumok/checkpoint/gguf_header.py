@@ -1,7 +1,7 @@
 """Read the header of a GGUF file: its metadata, and the shapes, types and offsets of its tensors.
 
 The gguf package's own reader takes seconds to read a vocabulary and trusts every length in the file, so this module
-reads the header itself. The package's tables of types and its dequantisation are used unchanged.
+reads the header itself. The package's tables of types and its dequantization are used unchanged.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from jumok.models.registry import get_family
 from . import manifest
 from .huggingface import get_dialect
 from .loaded import Loaded, check_labels, check_speech_tokens, check_vocabulary, parse_id2label
-from .name_table import IdentityTable, NameTable, build_on_meta
+from .name_table import IdentityTable, NameTable, build_on_meta, check_depth
 from .resolve import resolve_model_path
 from .tensor_files import TensorFiles, read_json, read_pickled_tensors, safe_join
 
@@ -38,7 +38,8 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
         name: A folder (Hugging Face or jumok format, or a training run), a .gguf file, a catalogue name, or the hub
             name of a model in the local Hugging Face cache.
         dtype: The dtype of the parameters.
-        pickled: Read .bin or .pt files too, restricted to tensors (``weights_only``).
+        pickled: Read the parameters from the folder's pickled file (.bin, .pt, .pth or .ckpt), restricted to tensors
+            (``weights_only``), instead of its .safetensors files.
         verify: Compare the files of a jumok folder with its SHA-256 manifest.
 
     Returns:
@@ -67,7 +68,7 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
         manifest.verify_manifest(path)
     model_class, config, table = _parse_config(stored)
     names, read = _open_tensors(path, pickled)
-    _check_depth(config, len(names), path.name)
+    check_depth(dataclasses.asdict(config), len(names), path.name)
     model = build_on_meta(model_class, config, dtype, "config.json")
     table.load_parameters(model, names, read, path.name)
 
@@ -111,19 +112,6 @@ def _open_tensors(path: Path, pickled: bool) -> tuple[list[str], Callable[[str],
         return list(tensors), tensors.__getitem__
     files = TensorFiles(path)
     return files.names, files.read
-
-
-def _check_depth(config: Config, tensors: int, origin: str) -> None:
-    """Raise an error if there are more layers than tensors: building a million layers takes hours, even on meta."""
-    for field in dataclasses.fields(config):
-        if isinstance(part := getattr(config, field.name), Config):  # the encoder of a classifier
-            _check_depth(part, tensors, origin)
-        if not field.name.endswith(("layers", "depths")):
-            continue
-        value = getattr(config, field.name)
-        layers = sum(value) if isinstance(value, tuple) else value
-        if isinstance(layers, int) and layers > tensors:
-            raise CheckpointError(f"config.json has {field.name} = {layers:,}, but {origin} holds {tensors} tensors")
 
 
 def _load_preparation(path: Path, model: Model) -> Preparation | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from reprlib import repr as shorten  # limits the depth and length of its output
+from reprlib import repr as abbreviate  # limits depth and length
 
 from jumok.data.images.preparation import Preparation
 from jumok.data.tokenizers.speech_tokens import GENERATION_FILE, SpeechTokens
@@ -106,7 +106,7 @@ def check_labels(labels: object, model: Model) -> tuple[str, ...]:
     for index, name in enumerate(names):
         if not isinstance(name, str) or not 1 <= len(name) <= MAX_LABEL_LENGTH or _has_surrogate(name):
             raise CheckpointError(
-                f"label {index} must be text of 1 to {MAX_LABEL_LENGTH} characters, not {shorten(name)}"
+                f"label {index} must be text of 1 to {MAX_LABEL_LENGTH} characters, not {abbreviate(name)}"
             )
     return names
 

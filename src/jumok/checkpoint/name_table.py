@@ -17,6 +17,22 @@ from jumok.errors import CheckpointError
 from jumok.models import Config, Model
 
 
+def check_depth(fields: Mapping[str, object], tensor_count: int, origin: str, layers_per_tensor: int = 1) -> None:
+    """Refuse more layers than there are tensors: building a million layers takes hours, even without memory.
+
+    Args:
+        fields: The fields of a config of ours or of transformers; those of a part of the model are a mapping.
+        origin: The name of the folder.
+    """
+    for name, field in fields.items():
+        if isinstance(field, Mapping):
+            check_depth(field, tensor_count, origin, layers_per_tensor)
+        numbers = field if isinstance(field, list | tuple) else [field]
+        count = sum(number for number in numbers if isinstance(number, int) and not isinstance(number, bool))
+        if name.endswith(("layers", "layer", "depths")) and count > max(tensor_count, 1) * layers_per_tensor:
+            raise CheckpointError(f"config.json has {name} = {count:,}, but {origin} holds {tensor_count} tensors")
+
+
 def build_on_meta(family: type[Model], config: Config, dtype: torch.dtype, origin: str) -> Model:
     """Build a model on the meta device, so that only the parameters that are read from a file take memory.
 
@@ -115,7 +131,7 @@ class NameTable:
             kind = str(loaded.dtype).removeprefix("torch.")
             raise CheckpointError(
                 f"{origin}: {tensor[:80]!r} holds {kind} numbers, but parameters are floating-point numbers; the file "
-                "is quantised in a way that is not supported, or damaged"
+                "is quantized in a way that is not supported, or damaged"
             )
 
         used: set[str] = set()

@@ -12,7 +12,6 @@ import base64
 import gzip
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +25,7 @@ from .loaded import Loaded
 from .manifest import MANIFEST_FILE
 from .name_table import NameTable, build_on_meta
 from .save import save
+from .tensor_files import read_pickled_file
 
 TIME_TOKENS = 1501  # 0.00 to 30.00 s
 CONVERTED_FOLDER = "jumok-4"  # below the entry's folder in the cache; a new number converts again
@@ -81,11 +81,11 @@ def read_openai_model(entry: Path) -> Loaded:
 
 
 def _read_checkpoint(path: Path) -> tuple[dict[str, int], dict[str, Tensor]]:
-    """Return the sizes and tensors of a PyTorch file; ``weights_only`` reads nothing but tensors and numbers."""
+    """Return the sizes and tensors of OpenAI's file."""
+    content = read_pickled_file(path)
     try:
-        content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         return dict(content["dims"]), dict(content["model_state_dict"])
-    except Exception as error:  # a damaged pickle may raise anything
+    except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {str(error)[:200]}") from None
 
 

@@ -1,6 +1,7 @@
 """Read the files of an untrusted model folder.
 
-No code in it is executed, nothing is unpickled, no file outside it is read, and every stated size is checked.
+No code in it is executed, no file outside it is read, and every stated size is checked. Pickled files are read only on
+request, and then nothing but tensors and numbers (``weights_only``).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ MAX_HEADER_BYTES = 32 * 2**20
 MAX_HEADER_CONTAINERS = 1_000_000  # lists and objects in a header; a tensor has three
 MAX_TENSOR_BYTES = 256 * 2**20
 MAX_SHARDS = 1000
+PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 INDEX_FILE = "model.safetensors.index.json"
 DTYPE_SIZES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1,
@@ -158,8 +160,8 @@ class TensorFiles:
 
 
 def _mention_pickled(folder: Path) -> str:
-    pickled = [path.name for path in folder.glob("*") if path.suffix in (".bin", ".pt", ".pth", ".ckpt")]
-    return f" (pickled files such as {pickled[0]} are read only with pickled=True)" if pickled else ""
+    pickled = list_pickled_files(folder)
+    return f" (pickled files such as {pickled[0].name} are read only with pickled=True)" if pickled else ""
 
 
 def check_header(path: Path) -> list[str]:
@@ -225,16 +227,27 @@ def read_tensor(path: Path) -> Tensor:
     return tensor
 
 
+def list_pickled_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that torch.save may have written, sorted by name."""
+    return sorted(path for path in folder.glob("*") if path.suffix in PICKLED_SUFFIXES)
+
+
+def read_pickled_file(path: Path) -> Any:
+    """Return the content of a file that torch.save wrote: nothing but tensors, numbers, strings and containers."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # an untrusted pickle may raise anything
+        raise CheckpointError(f"{path.name} cannot be read as tensors: {str(error)[:200]}") from None
+
+
 def read_pickled_tensors(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of pytorch_model.bin or *.pt, read with ``weights_only``."""
-    files = sorted(path for path in folder.glob("*") if path.suffix in (".bin", ".pt", ".pth"))
+    """Return the tensors of pytorch_model.bin, or of the folder's only pickled file."""
+    files = list_pickled_files(folder)
+    files = [path for path in files if path.name == "pytorch_model.bin"] or files
     if len(files) != 1:
         raise CheckpointError(f"{folder} has {len(files)} pickled files; exactly one can be read")
     path = safe_join(folder, files[0].name)
-    try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # an untrusted pickle may raise anything
-        raise CheckpointError(f"{path.name} cannot be read as tensors: {str(error)[:200]}") from None
+    tensors = read_pickled_file(path)
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise CheckpointError(f"{path.name} contains objects other than named tensors; it was not loaded")
     return tensors

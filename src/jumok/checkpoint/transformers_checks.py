@@ -12,9 +12,8 @@ from safetensors import safe_open
 from jumok.errors import CheckpointError
 from jumok.fields import JSONObject
 
-from .tensor_files import INDEX_FILE, TensorFiles, safe_join
+from .tensor_files import INDEX_FILE, TensorFiles, list_pickled_files, safe_join
 
-PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 # A file may store some parameters once (tied embeddings) or not at all (a head); more means that the config is wrong.
 MAX_SIZE_RATIO = 4
 SMALL_MODEL = 10_000_000  # parameters that may be missing from any file; the message about them names them
@@ -31,11 +30,11 @@ def check_folder(folder: Path, architecture: str) -> TensorFiles:
             "(merge_and_unload() of peft), and save the result with save_pretrained"
         )
     has_tensors = any((folder / name).is_file() for name in ("model.safetensors", INDEX_FILE))
-    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED_SUFFIXES)
+    pickled = list_pickled_files(folder)
     if not has_tensors and pickled:
         raise CheckpointError(
-            f"{folder} holds its parameters only as a pickled file ({pickled[0]}), which can run code and is not read; "
-            "if you trust the file, convert it in Python: "
+            f"{folder} holds its parameters only as a pickled file ({pickled[0].name}), which can run code and is "
+            "not read; if you trust the file, convert it in Python: "
             f'transformers.{architecture}.from_pretrained("{folder}").save_pretrained("NEW-FOLDER"), and copy the '
             "tokenizer files"
         )
@@ -60,20 +59,6 @@ def remove_code_references(stored: JSONObject) -> JSONObject:
         for name, entry in stored.items()
         if name not in ("auto_map", "custom_pipelines")
     }
-
-
-def check_depth(stored: JSONObject, tensor_count: int, folder: Path) -> None:
-    """Refuse more layers than there are tensors: building a million layers takes hours, even without memory."""
-    for name, entry in stored.items():
-        if isinstance(entry, dict):
-            check_depth(entry, tensor_count, folder)
-        is_depth = name.endswith(("layers", "layer", "depths", "n_layer"))
-        numbers = entry if isinstance(entry, list) else [entry]
-        counts = [number for number in numbers if isinstance(number, int) and not isinstance(number, bool)]
-        if is_depth and sum(counts) > max(tensor_count, 1) * 16:  # a layer without parameters of its own (ALBERT)
-            raise CheckpointError(
-                f"config.json has {name} = {sum(counts):,}, but {folder.name} holds {tensor_count} tensors"
-            )
 
 
 def count_stored_numbers(files: TensorFiles) -> int:

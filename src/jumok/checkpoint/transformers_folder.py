@@ -9,7 +9,7 @@ import contextlib
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,17 +22,18 @@ from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.transformers_tokenizer import load_text_tokenizer
 from jumok.errors import ArgumentError, CheckpointError, CheckpointWarning, JumokError, TokenizerError
 from jumok.fields import JSONObject
+from jumok.reporting import Report
 
 from .huggingface import DIALECTS
 from .load import load
 from .loaded import Loaded
+from .name_table import check_depth
 from .resolve import resolve_model_path
 from .tensor_files import read_json
-from .transformers_checks import check_config, check_depth, check_folder, check_size, remove_code_references
+from .transformers_checks import check_config, check_folder, check_size, remove_code_references
 
 INPUT_KINDS = {"input_ids": "text", "pixel_values": "image"}
 NAMES_SHOWN = 4  # parameters that a message lists
-Report = Callable[[str], None]  # receives one sentence about a folder
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def load_with_transformers(folder: Path, stored: JSONObject, report: Report) -> 
     architecture = _get_architecture(stored)
     check_config(folder, stored)
     files = check_folder(folder, architecture or "AutoModel")
-    check_depth(stored, len(files.names), folder)
+    # a layer may have no parameters of its own (ALBERT)
+    check_depth(stored, len(files.names), folder.name, layers_per_tensor=16)
     with quiet_transformers():
         try:
             config = config_class.from_dict(remove_code_references(stored))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jumok.errors import get_reader_language
+from jumok.reporting import get_reader_language
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jumok.defaults import INDEXED_FILES
-from jumok.errors import Progress, StageProgress
+from jumok.reporting import Progress, StageProgress
 
 from .command import Command, exit_with_message, json_option, show_progress
 from .command_output import CommandOutput

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from jumok.errors import Progress
+from jumok.reporting import Progress
 
 PIECE_WEIGHTS = 2**18  # weights that are read at once: they fit into the cache of a core
 PIECE_KEYS = 2048  # keys that are read at once; fewer cost more in calls than they save

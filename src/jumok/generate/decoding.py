@@ -12,8 +12,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention import Cache
-from jumok.errors import ArgumentError, ContextWarning, Report
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import ArgumentError, ContextWarning
 from jumok.models import EncoderDecoder, Model, Output
+from jumok.reporting import Report
 
 DEFAULT_LIMIT = 64  # new tokens, where the caller of a decoding loop gives no limit
 SLIDE_DIVISOR = 4  # a full window drops 1/4 of the context: a smaller part would be recomputed more often
@@ -347,6 +349,29 @@ def create_incremental_decoder(
         tokens, source_token_mask = pad_tokens(prompts, model.device)
         return CrossAttentionDecoder(model, tokens, limit, source_token_mask, report)
     raise ArgumentError(f"this {model.family} model has no decode() that generates tokens")
+
+
+def create_single_decoder(
+    model: Model, tokens: list[int], source: Any, limit: int, report: Report = warn_about_context
+) -> IncrementalDecoder:
+    """Return the decoder of one text.
+
+    Args:
+        tokens: The prompt or source; empty for another source.
+        source: The input of an encoder that reads no tokens, such as an image with a batch axis.
+    """
+    with torch.inference_mode():
+        if tokens:
+            return create_incremental_decoder(model, [tokens], limit, report)
+        if isinstance(model, EncoderDecoder):
+            return CrossAttentionDecoder(model, source, limit, report=report)
+    raise ArgumentError(f"this {model.family} model generates no text")
+
+
+def find_end_tokens(model: Model, tokenizer: Tokenizer | None) -> frozenset[int]:
+    """Return the tokens that end a text: those of the tokenizer, and that of the model."""
+    ends = frozenset() if tokenizer is None else frozenset(tokenizer.ends)
+    return ends if model.end_token is None else ends | {model.end_token}
 
 
 def pad_tokens(texts: list[list[int]], device: torch.device, *, left: bool = False) -> tuple[Tensor, Tensor | None]:

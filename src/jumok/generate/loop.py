@@ -75,14 +75,14 @@ def stream_tokens(
 
 
 def decode_steps(
-    decoder: IncrementalDecoder, penalised_texts: list[list[int]], limit: int, sampling: Sampling, ends: frozenset[int]
+    decoder: IncrementalDecoder, penalized_texts: list[list[int]], limit: int, sampling: Sampling, ends: frozenset[int]
 ) -> Iterator[list[int | None]]:
     """Run a decoder step by step until every text has ended or has ``limit`` new tokens.
 
     Args:
-        penalised_texts: The tokens that the repetition penalty counts for each text, besides the new ones.
+        penalized_texts: The tokens that the repetition penalty counts for each text, besides the new ones.
     """
-    texts = [list(tokens) for tokens in penalised_texts]
+    texts = [list(tokens) for tokens in penalized_texts]
     ended = [False] * len(texts)
     # The mode is left before every yield; otherwise the caller would compute in it, also after a broken-off stream.
     with torch.inference_mode():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -91,6 +93,16 @@ class Sampling:
             scores = row[repeated]
             row[repeated] = torch.where(scores < 0, scores * self.repetition, scores / self.repetition)
         return logits
+
+
+SAMPLING_SETTINGS = tuple(field.name for field in fields(Sampling))
+RANDOM_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed")  # settings that imply random sampling
+
+
+def parse_sampling(settings: Mapping[str, Any]) -> Sampling:
+    """Return the sampling that settings by name describe; without one of ``RANDOM_SETTINGS`` it is greedy."""
+    is_random = any(name in settings for name in RANDOM_SETTINGS)
+    return Sampling(**{"temperature": 1.0 if is_random else 0.0, **settings})
 
 
 def check_logits(logits: Float[Tensor, "*batch vocab"]) -> None:

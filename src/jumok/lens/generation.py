@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -13,28 +13,26 @@ from torch import Tensor, nn
 
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.errors import ArgumentError, ContextWarning, JumokError, Progress
-from jumok.generate.decoding import CrossAttentionDecoder, IncrementalDecoder, create_incremental_decoder
+from jumok.errors import ArgumentError, ContextWarning, JumokError
+from jumok.generate.decoding import create_single_decoder, find_end_tokens
 from jumok.generate.loop import decode_steps
-from jumok.generate.sampling import Sampling
+from jumok.generate.sampling import RANDOM_SETTINGS, SAMPLING_SETTINGS, Sampling, parse_sampling
 from jumok.models import Model
-from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.reporting import Progress
 from jumok.tap import listen
 
 from .capture.model_capture import Capture
 from .capture.recorder import Recorder, StepRecorder
 from .edits.apply_edits import EditListener
 from .edits.edit_base import Edit
-from .lens_inputs import DECODER_INPUT, convert_input
-from .model_facts import find_start_token, is_encoder_decoder
+from .lens_inputs import convert_input
+from .model_facts import DECODER_INPUT, find_start_token, is_encoder_decoder
 from .run_progress import TokenProgress
 from .sites import Sites
 
 if TYPE_CHECKING:
     from .lens import Lens
 
-SAMPLING_SETTINGS = tuple(field.name for field in fields(Sampling))
-RANDOM_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed")  # settings that imply sampling
 #: settings of transformers with which a model reads several candidates, or reads a token again
 REFUSED_SETTINGS = ("assistant_model", "prompt_lookup_num_tokens", "custom_generate")
 LENGTH_SETTINGS = ("max_new_tokens", "max_length")
@@ -98,7 +96,7 @@ def generate_with_edits(
         stack.enter_context(token_progress.keep_error())
         if not isinstance(lens.model, Model):
             lens.prepare_route(token_progress, **_build_forward_arguments(lens.model, prompt))
-        stack.enter_context(lens.execute())
+        stack.enter_context(lens.prepare_model())
         stack.enter_context(listen(token_progress))
         edit_listener = None
         if edits:
@@ -182,8 +180,7 @@ def _find_ends(lens: Lens, settings: Mapping[str, Any]) -> frozenset[int]:
         ends = settings.get("eos_token_id", getattr(config, "eos_token_id", None))
         return frozenset([ends] if isinstance(ends, int) else ends or ())
     tokenizer = lens.loaded.tokenizer if isinstance(lens.loaded, Loaded) else None
-    ends = frozenset() if tokenizer is None else frozenset(tokenizer.ends)
-    return ends if lens.model.end_token is None else ends | {lens.model.end_token}
+    return find_end_tokens(lens.model, tokenizer)
 
 
 def _read_sampling(settings: Mapping[str, Any]) -> Sampling:
@@ -191,22 +188,14 @@ def _read_sampling(settings: Mapping[str, Any]) -> Sampling:
     unknown = next((name for name in settings if name not in SAMPLING_SETTINGS), None)
     if unknown is not None:
         raise ArgumentError(f"unknown setting {unknown!r}; choose from {', '.join(SAMPLING_SETTINGS)}")
-    is_random = any(name in settings for name in RANDOM_SETTINGS)
-    return Sampling(**{"temperature": 1.0 if is_random else 0.0, **settings})
+    return parse_sampling(settings)
 
 
 def _decode(model: Model, prompt: _Prompt, limit: int, sampling: Sampling, ends: frozenset[int]) -> list[int]:
     """Return the new tokens of a model of Jumok."""
-    with torch.inference_mode():
-        decoder: IncrementalDecoder
-        if prompt.tokens:
-            decoder = create_incremental_decoder(model, [prompt.tokens], limit)
-        elif isinstance(model, EncoderDecoder):
-            decoder = CrossAttentionDecoder(model, prompt.inputs[0], limit)
-        else:
-            raise ArgumentError(f"this {model.family} model generates no text")
-    penalised = [] if model.is_encoder_decoder else prompt.tokens
-    steps = decode_steps(decoder, [penalised], limit, sampling, ends)
+    decoder = create_single_decoder(model, prompt.tokens, prompt.inputs[0], limit)
+    penalized = [] if model.is_encoder_decoder else prompt.tokens
+    steps = decode_steps(decoder, [penalized], limit, sampling, ends)
     return [token for (token,) in steps if token is not None]
 
 

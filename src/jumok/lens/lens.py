@@ -24,8 +24,9 @@ from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model,
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.defaults import NEW_TOKENS
-from jumok.errors import ArgumentError, Progress, Report, describe_type
+from jumok.errors import ArgumentError, describe_type
 from jumok.models import Model
+from jumok.reporting import Progress, Report
 from jumok.tap import listen
 
 from .capture.model_capture import Capture, Labels, check_labels_are_unambiguous
@@ -200,8 +201,8 @@ class Lens:
         with run_progress.keep_error():
             support = self._prepare_route(arguments, run_progress)
             if support is not None and support.route is None:
-                has_edits = bool(edits or keep or blocks is not None)
-                recorder.attentions, output = self._read_maps(arguments, has_edits, run_progress)
+                needs_route = bool(edits or keep or blocks is not None)
+                recorder.attentions, output = self._read_maps(arguments, needs_route, run_progress)
             else:
                 output = self._forward(recorder, edits, gradients, arguments, run_progress, blocks, reuse)
         if not recorder.attentions:
@@ -319,7 +320,7 @@ class Lens:
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(explain_index_errors(self.model, self.facts.context_length))
-            stack.enter_context(self.execute())
+            stack.enter_context(self.prepare_model())
             stack.enter_context(torch.enable_grad() if gradients else torch.no_grad())
             if blocks is not None:
                 stack.enter_context(blocks.restart.record() if reuse is None else blocks.restart.skip(skipped))
@@ -336,7 +337,7 @@ class Lens:
         return output
 
     @contextlib.contextmanager
-    def execute(self) -> Iterator[None]:
+    def prepare_model(self) -> Iterator[None]:
         """Prepare the model for forward passes of a run while the context is open: evaluation mode, and a model of
         transformers computes its attentions with ``attend()``. Outside of it, and in other threads, nothing changes."""
         with evaluation_mode(self.model):
@@ -369,11 +370,11 @@ class Lens:
         with explain_index_errors(self.model, self.facts.context_length):
             return self._router.prepare(*arguments, self._check, progress)
 
-    def _read_maps(self, arguments: ModelArguments, has_edits: bool, progress: RunProgress) -> MapsRun:
+    def _read_maps(self, arguments: ModelArguments, needs_route: bool, progress: RunProgress) -> MapsRun:
         """Run a model of transformers whose attention cannot be routed; it returns its maps itself."""
         from .huggingface.router import run_with_maps
 
-        if has_edits:
+        if needs_route:
             assert self.support is not None
             raise ArgumentError(
                 f"of {type(self.model).__name__} the lens has only the maps that the model returns, so there are no "

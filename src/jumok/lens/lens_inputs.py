@@ -17,13 +17,12 @@ from jumok.models import Model
 
 from .capture.captured_attention import CapturedAttention
 from .capture.model_capture import Labels, check_labels_are_unambiguous, split_labels
-from .model_facts import find_start_token, is_encoder_decoder
+from .model_facts import DECODER_INPUT, find_start_token, is_encoder_decoder
 from .sites import Sites, is_integer
 
 if TYPE_CHECKING:
     from .lens import Lens
 
-DECODER_INPUT = "decoder_input_ids"
 TARGET_ARGUMENTS = {DECODER_INPUT, "decoder_inputs_embeds", "labels"}  # a model needs one of them
 LARGEST_ID = 2**62  # token ids of torch are 64 bits
 
@@ -92,7 +91,7 @@ def convert_input(lens: Lens, model_input: Any) -> Any:
     if model_input.is_meta:
         raise ArgumentError("an input is on the meta device, so it has no numbers; create it on the cpu")
     if model_input.layout is not torch.strided or model_input.is_nested or model_input.is_quantized:
-        raise ArgumentError("an input is a sparse, nested or quantised tensor; a model reads dense tensors")
+        raise ArgumentError("an input is a sparse, nested or quantized tensor; a model reads dense tensors")
     if model_input.dtype in (torch.int32, torch.int64):
         _check_tokens_exist(model_input, lens.facts.vocabulary)
         model_input = model_input[None] if model_input.dim() == 1 else model_input

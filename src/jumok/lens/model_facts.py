@@ -1,7 +1,7 @@
 """Read the facts that the lens needs about a model, whether it is Jumok's or from transformers.
 
-Configs name the same fact differently ("vocabulary" in Jumok, "vocab_size" in transformers). Only this module
-depends on these names.
+Configs name the same fact differently ("vocabulary" in Jumok, "vocab_size" in transformers); the names of vocabularies,
+context lengths, start tokens and image sizes are read only here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from jumok.models import Model
 
 #: the two sides of a translation model may have different vocabularies
 VOCABULARY_NAMES = ("vocabulary", "target_vocabulary", "vocab_size", "decoder_vocab_size")
+DECODER_INPUT = "decoder_input_ids"  # the argument of transformers for the tokens of a decoder
+MAX_IMAGE_SIDE = 4096  # pixels; larger sides of untrusted files are refused
 LAST_LOGITS_ARGUMENTS = ("last", "logits_to_keep")  # Jumok, transformers
 
 
@@ -44,15 +46,11 @@ class ModelFacts:
         """Read the facts from a model's config, submodules and ``forward`` signature."""
         config = model.config
         vocabularies = [_read_integer(config, name) for name in VOCABULARY_NAMES]
-        if isinstance(model, Model):
-            context_length = model.context_length
-        else:
-            context_length = _read_integer(config, "max_position_embeddings")
         embedding = dict(model.named_children()).get("embedding")
         arguments = inspect.signature(model.forward).parameters
         return ModelFacts(
             vocabulary=max((size for size in vocabularies if size is not None), default=None),
-            context_length=context_length,
+            context_length=find_context_length(model),
             embedding=embedding.weight.detach() if isinstance(embedding, nn.Embedding) else None,
             last_logits_argument=next((name for name in LAST_LOGITS_ARGUMENTS if name in arguments), None),
             has_cache_setting=getattr(config, "use_cache", None) is not None,
@@ -71,6 +69,39 @@ def _read_integer(config: Any, name: str) -> int | None:
     """Return an integer setting of a config, or None where it is missing or something else."""
     setting = getattr(config, name, None)
     return setting if isinstance(setting, int) else None
+
+
+def find_context_length(model: nn.Module) -> int | None:
+    """Return the longest token sequence that a model of Jumok or transformers accepts, or None."""
+    return model.context_length if isinstance(model, Model) else _read_integer(model.config, "max_position_embeddings")
+
+
+def find_source_vocabulary(model: nn.Module) -> int | None:
+    """Return the number of tokens that a model of transformers reads, or None; its decoder may have another one."""
+    return _read_integer(model.config, "vocab_size")
+
+
+def get_image_config(model: nn.Module) -> Any:
+    """Return the part of the config of a model of transformers that describes its images."""
+    for name in ("vision_config", "encoder"):
+        part = getattr(model.config, name, None)
+        if part is not None and not isinstance(part, str | int | dict):
+            return part
+    return model.config
+
+
+def find_image_channels(model: nn.Module) -> Any:
+    """Return the number of channels of the images of a model of transformers; a damaged config may state anything."""
+    return getattr(get_image_config(model), "num_channels", 3)
+
+
+def find_image_size(model: nn.Module) -> tuple[int, int] | None:
+    """Return the (rows, columns) of the images of a model of transformers, or None where its config states none."""
+    size = getattr(get_image_config(model), "image_size", None)
+    sides = tuple(size) if isinstance(size, list | tuple) else (size, size)
+    if len(sides) != 2 or not all(isinstance(side, int) and 0 < side <= MAX_IMAGE_SIDE for side in sides):
+        return None
+    return sides
 
 
 def is_encoder_decoder(model: nn.Module) -> bool:

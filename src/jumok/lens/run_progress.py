@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from jumok.errors import Progress
+from jumok.reporting import Progress
 from jumok.tap import Listener, is_listening, isolate, listen
 
 

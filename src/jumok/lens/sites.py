@@ -137,7 +137,7 @@ def is_integer(number: object) -> TypeGuard[int]:
     return isinstance(number, Integral) and not isinstance(number, bool)
 
 
-def normalise_index(index: object, count: int, owner: str, kind: str) -> int:
+def normalize_index(index: object, count: int, owner: str, kind: str) -> int:
     """Return an index counted from 0; a negative one counts from the end. ``owner`` is named in the error."""
     if not is_integer(index) or not -count <= index < count:
         raise ArgumentError(

@@ -17,8 +17,15 @@ from jumok.models import Model
 
 from .huggingface.router import EDITABLE, REFUSED, Support
 from .lens import Lens
-from .lens_inputs import DECODER_INPUT
-from .model_facts import find_start_token, is_encoder_decoder
+from .model_facts import (
+    DECODER_INPUT,
+    MAX_IMAGE_SIDE,
+    find_image_channels,
+    find_image_size,
+    find_source_vocabulary,
+    find_start_token,
+    is_encoder_decoder,
+)
 
 OWN_FAMILY = "own family"
 SAMPLE_TEXT = "The cat sat on the mat."
@@ -26,12 +33,11 @@ SAMPLE_TOKENS = [5, 6, 7, 8]
 SAMPLE_RATE = 16_000  # one second of silence
 
 
-def find_support_level(model: nn.Module | Loaded | LoadedTransformers, tokenizer: object = None) -> Support:
+def find_support_level(model: nn.Module | Loaded | LoadedTransformers) -> Support:
     """Return how far the lens supports a model: it is opened, and runs a short text or a blank image.
 
     Args:
         model: A model of Jumok or of transformers, or one that was loaded with its files.
-        tokenizer: The tokenizer of the text, as for ``Lens``.
 
     >>> import jumok
     >>> find_support_level(jumok.load("tiny"))
@@ -42,7 +48,7 @@ def find_support_level(model: nn.Module | Loaded | LoadedTransformers, tokenizer
         return Support(OWN_FAMILY, module.family)
     reason = ""
     try:
-        with Lens(model, tokenizer) as lens:
+        with Lens(model) as lens:
             for inputs in build_sample_inputs(module, lens.tokenizer):
                 reason = _run_sample(lens, inputs)
                 if not reason and lens.support is not None:
@@ -65,7 +71,7 @@ def build_sample_inputs(model: Any, tokenizer: TextTokenizer | None) -> Iterator
     """Yield inputs that a model of transformers may read: its main input, then a text and an image together."""
     samples = {
         "input_ids": _build_tokens(model, tokenizer),
-        "pixel_values": _build_image(model.config),
+        "pixel_values": _build_image(model),
         "input_values": torch.zeros(1, SAMPLE_RATE),
         "input_features": _build_features(model.config),
     }
@@ -91,21 +97,19 @@ def _run_sample(lens: Lens, inputs: dict[str, Any]) -> str:
 
 
 def _build_tokens(model: Any, tokenizer: TextTokenizer | None) -> torch.Tensor:
-    vocabulary = getattr(model.config, "vocab_size", None)
+    vocabulary = find_source_vocabulary(model)
     tokens = SAMPLE_TOKENS if tokenizer is None else tokenizer.encode(SAMPLE_TEXT)
-    if isinstance(vocabulary, int) and vocabulary > 0:
+    if vocabulary is not None and vocabulary > 0:
         tokens = [token % vocabulary for token in tokens]
     return torch.tensor([tokens])
 
 
-def _build_image(config: Any) -> torch.Tensor | None:
+def _build_image(model: Any) -> torch.Tensor | None:
     """Return a black image of the size that a config states; None if it states none."""
-    config = getattr(config, "vision_config", getattr(config, "encoder", config))
-    size, channels = getattr(config, "image_size", None), getattr(config, "num_channels", 3)
-    rows, columns = size if isinstance(size, list | tuple) else (size, size)
-    if not all(isinstance(side, int) and 0 < side <= 4096 for side in (rows, columns, channels)):
+    size, channels = find_image_size(model), find_image_channels(model)
+    if size is None or not isinstance(channels, int) or not 0 < channels <= MAX_IMAGE_SIDE:
         return None
-    return torch.zeros(1, channels, rows, columns)
+    return torch.zeros(1, channels, *size)
 
 
 def _build_features(config: Any) -> torch.Tensor | None:

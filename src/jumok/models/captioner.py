@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from jumok.attention import MultiHead
 from jumok.errors import ShapeError
 from jumok.fields import choice, flag, integer, integers, real
-from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions, PatchEmbedding
+from jumok.layers import FeedForward, LayerNorm, LearnedPositions, PatchEmbedding
 from jumok.layers.patches import check_images, compute_patch_grid
 from jumok.layers.token_inputs import make_embedding
 
 from .config import Config, declare_activation
-from .encoder_decoder import BlockSettings, EncoderDecoder
+from .encoder_decoder import BlockSettings, EncoderDecoder, build_decoder, build_encoder
 from .model import initialise_linear_layers, initialise_normal
 
 
@@ -66,12 +66,12 @@ class CaptionerConfig(Config):
 
 
 def regions_config(**fields: object) -> CaptionerConfig:
-    """Return the config of a captioner that reads 36 regions of 2,048 numbers.
+    """Return the config of a captioner that reads 36 regions of 2,048 numbers, which is the default.
 
     Args:
         **fields: Other fields of ``CaptionerConfig``.
     """
-    return CaptionerConfig.from_json({"source": "regions", "regions": 36, "features": 2048, **fields})
+    return CaptionerConfig.from_json(fields)
 
 
 class Captioner(EncoderDecoder):
@@ -94,8 +94,7 @@ class Captioner(EncoderDecoder):
         attention = partial(MultiHead, config.width, config.heads, dropout=config.dropout)
         feedforward = partial(FeedForward, config.width, config.hidden, config.activation, dropout=config.dropout)
         norm = partial(LayerNorm, config.width, eps=config.epsilon)
-        encoder_block = partial(EncoderBlock, norm=norm, order="pre", dropout=config.dropout)
-        decoder_block = partial(DecoderBlock, norm=norm, order="pre", dropout=config.dropout)
+        settings = {"norm": norm, "order": "pre", "dropout": config.dropout}
 
         self.regions: nn.Linear | None = None
         self.patches: PatchEmbedding | None = None
@@ -107,14 +106,12 @@ class Captioner(EncoderDecoder):
             rows, columns = compute_patch_grid(config.image, config.patch)
             self.patches = PatchEmbedding(config.channels, config.patch, config.width)
             self.patch_positions = nn.Parameter(torch.zeros(1, rows * columns, config.width))
-        self.encoder = nn.ModuleList(encoder_block(attention(), feedforward()) for _ in range(config.layers))
+        self.encoder = build_encoder(config.layers, attention, feedforward, **settings)
         self.encoder_norm = norm()
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = LearnedPositions(config.length, config.width)
         self.dropout = nn.Dropout(config.dropout)
-        self.decoder = nn.ModuleList(
-            decoder_block(attention(), attention(), feedforward()) for _ in range(config.decoder_layers)
-        )
+        self.decoder = build_decoder(config.decoder_layers, attention, attention, feedforward, **settings)
         self.decoder_norm = norm()
         self.output = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
         self.finish_construction()

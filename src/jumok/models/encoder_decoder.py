@@ -9,12 +9,14 @@ families, also how the target is embedded (``_embed_target``) and what the decod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from jumok.attention import Cache
+from jumok.attention import Cache, MultiHead
+from jumok.layers import DecoderBlock, EncoderBlock
 from jumok.layers.token_inputs import (
     build_causal_mask,
     build_padding_mask,
@@ -26,6 +28,24 @@ from jumok.layers.token_inputs import (
 from .model import Model, Output
 
 BlockSettings = dict[str, Any]  # keyword arguments of the blocks: mask, bias, positions
+
+
+def build_encoder(
+    layers: int, attention: Callable[[], nn.Module], feedforward: Callable[[], nn.Module], **settings: Any
+) -> nn.ModuleList:
+    """Return the blocks of an encoder; ``settings`` are the norm, order and dropout of ``EncoderBlock``."""
+    return nn.ModuleList(EncoderBlock(attention(), feedforward(), **settings) for _ in range(layers))
+
+
+def build_decoder(
+    layers: int,
+    attention: Callable[[], MultiHead],
+    cross: Callable[[], MultiHead],
+    feedforward: Callable[[], nn.Module],
+    **settings: Any,
+) -> nn.ModuleList:
+    """Return the blocks of a decoder; ``settings`` are the norm, order and dropout of ``DecoderBlock``."""
+    return nn.ModuleList(DecoderBlock(attention(), cross(), feedforward(), **settings) for _ in range(layers))
 
 
 class EncoderDecoder(Model):

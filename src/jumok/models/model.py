@@ -265,7 +265,7 @@ def initialise_truncated(parameter: Tensor) -> None:
 
 
 def initialise_linear_layers(model: nn.Module, draw: Callable[[Tensor], object]) -> None:
-    """Initialise the weights of all linear, embedding and convolution layers; set biases to 0."""
+    """Initialise the parameters of all linear, embedding and convolution layers; set biases to 0."""
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d | nn.Conv2d):
             draw(module.weight)

@@ -21,11 +21,11 @@ from jumok.attention import Cache, MultiHead
 from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import integer, optional, real
-from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, SinusoidalPositions
+from jumok.layers import FeedForward, LayerNorm, SinusoidalPositions
 from jumok.layers.token_inputs import compute_positions
 
 from .config import Config
-from .encoder_decoder import BlockSettings, EncoderDecoder
+from .encoder_decoder import BlockSettings, EncoderDecoder, build_decoder, build_encoder
 from .model import Output, initialise_linear_layers
 
 
@@ -90,17 +90,14 @@ class Numeric(EncoderDecoder):
         attention = partial(MultiHead, config.width, config.heads, dropout=config.dropout)
         feedforward = partial(FeedForward, config.width, config.hidden, "relu", dropout=config.dropout)
         norm = partial(LayerNorm, config.width)
-        encoder_block = partial(EncoderBlock, norm=norm, order="post", dropout=config.dropout)
-        decoder_block = partial(DecoderBlock, norm=norm, order="post", dropout=config.dropout)
+        settings = {"norm": norm, "order": "post", "dropout": config.dropout}
 
         self.embedding = nn.Linear(1, config.width)
         self.positions = SinusoidalPositions(config.width)
         self.start = nn.Parameter(torch.zeros(config.width))
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = nn.ModuleList(encoder_block(attention(), feedforward()) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(
-            decoder_block(attention(), attention(), feedforward()) for _ in range(config.layers)
-        )
+        self.encoder = build_encoder(config.layers, attention, feedforward, **settings)
+        self.decoder = build_decoder(config.layers, attention, attention, feedforward, **settings)
         self.encoder_norm = self.decoder_norm = None
         self.output = nn.Linear(config.width, 1)
         self.finish_construction()

@@ -26,11 +26,11 @@ from jumok.attention import MultiHead
 from jumok.attention.projection import Batched
 from jumok.errors import ShapeError
 from jumok.fields import flag, integer, real
-from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions
+from jumok.layers import DecoderBlock, FeedForward, LayerNorm, LearnedPositions
 from jumok.layers.token_inputs import make_embedding
 
 from .config import Config, declare_activation
-from .encoder_decoder import BlockSettings, EncoderDecoder
+from .encoder_decoder import BlockSettings, EncoderDecoder, build_decoder, build_encoder
 from .model import initialise_linear_layers, initialise_normal
 
 FRAMES_PER_POSITION = 2  # the stride of the second convolution
@@ -94,25 +94,21 @@ class Speech(EncoderDecoder):
         attention = partial(MultiHead, config.width, key_bias=False, projection="batched", dropout=config.dropout)
         feedforward = partial(FeedForward, config.width, activation=config.activation, dropout=config.dropout)
         norm = partial(LayerNorm, config.width)
-        encoder_block = partial(EncoderBlock, norm=norm, order="pre", dropout=config.dropout)
-        decoder_block = partial(DecoderBlock, norm=norm, order="pre", dropout=config.dropout)
+        settings = {"norm": norm, "order": "pre", "dropout": config.dropout}
 
         self.first_convolution = nn.Conv1d(config.mel_bins, config.width, KERNEL, padding=1)
         self.second_convolution = nn.Conv1d(config.width, config.width, KERNEL, stride=FRAMES_PER_POSITION, padding=1)
         # A table in the checkpoint, though it is not trained: the published one differs from computed sines by 3e-4.
         self.source_positions = nn.Parameter(torch.empty(config.source_length, config.width), requires_grad=False)
-        self.encoder = nn.ModuleList(
-            encoder_block(attention(config.heads), feedforward(config.hidden)) for _ in range(config.layers)
+        self.encoder = build_encoder(
+            config.layers, partial(attention, config.heads), partial(feedforward, config.hidden), **settings
         )
         self.encoder_norm = norm()
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = LearnedPositions(config.target_length, config.width)
         self.dropout = nn.Dropout(config.dropout)
-        heads = config.decoder_heads
-        self.decoder = nn.ModuleList(
-            decoder_block(attention(heads), attention(heads), feedforward(config.decoder_hidden))
-            for _ in range(config.decoder_layers)
-        )
+        attention, feedforward = partial(attention, config.decoder_heads), partial(feedforward, config.decoder_hidden)
+        self.decoder = build_decoder(config.decoder_layers, attention, attention, feedforward, **settings)
         self.decoder_norm = norm()
         self.output = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
         self.finish_construction()

@@ -22,12 +22,12 @@ from jumok.attention import MultiHead, bias, score
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError
 from jumok.fields import choice, flag, integer, optional, real
-from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, GatedFeedForward, RMSNorm
+from jumok.layers import FeedForward, GatedFeedForward, RMSNorm
 from jumok.layers.token_inputs import check_tokens, compute_token_logits, make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config, declare_activation
-from .encoder_decoder import BlockSettings, EncoderDecoder
+from .encoder_decoder import BlockSettings, EncoderDecoder, build_decoder, build_encoder
 from .model import Output, initialise_normal
 
 
@@ -100,18 +100,15 @@ class T5(EncoderDecoder):
             feedforward_class, config.width, config.hidden, config.activation, bias=False, dropout=config.dropout
         )
         norm = partial(RMSNorm, config.width, eps=config.epsilon)
-        encoder_block = partial(EncoderBlock, norm=norm, order="pre", dropout=config.dropout)
-        decoder_block = partial(DecoderBlock, norm=norm, order="pre", dropout=config.dropout)
+        settings = {"norm": norm, "order": "pre", "dropout": config.dropout}
 
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = nn.ModuleList(encoder_block(attention(), feedforward()) for _ in range(config.layers))
+        self.encoder = build_encoder(config.layers, attention, feedforward, **settings)
         self.encoder_bias = make_embedding(config.buckets, config.heads)
         self.encoder_norm = norm()
-        self.decoder = nn.ModuleList(
-            decoder_block(attention(), attention(), feedforward())
-            for _ in range(config.decoder_layers or config.layers)
-        )
+        layers = config.decoder_layers or config.layers
+        self.decoder = build_decoder(layers, attention, attention, feedforward, **settings)
         self.decoder_bias = make_embedding(config.buckets, config.heads)
         self.decoder_norm = norm()
         self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
@@ -119,8 +116,8 @@ class T5(EncoderDecoder):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Initialise the parameters so that every layer preserves the variance of its input; query weights are smaller
-        by sqrt(head_width), because scores are not divided by it."""
+        """Initialise the parameters so that every layer preserves the variance of its input; query projections are
+        smaller by sqrt(head_width), because scores are not divided by it."""
         config = self.config
         for module in self.modules():
             if isinstance(module, nn.Linear):

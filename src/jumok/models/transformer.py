@@ -24,8 +24,6 @@ from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import (
-    DecoderBlock,
-    EncoderBlock,
     FeedForward,
     LayerNorm,
     LearnedPositions,
@@ -36,7 +34,7 @@ from jumok.layers.token_inputs import check_tokens, compute_positions, compute_t
 from jumok.small_batch_linear import Linear
 
 from .config import Config, declare_activation
-from .encoder_decoder import BlockSettings, EncoderDecoder
+from .encoder_decoder import BlockSettings, EncoderDecoder, build_decoder, build_encoder
 from .model import Output, initialise_linear_layers, initialise_normal
 
 AddedPositions = LearnedPositions | SinusoidalPositions
@@ -115,18 +113,13 @@ class Transformer(EncoderDecoder):
         self.dropout = nn.Dropout(config.dropout)
 
         rotary = RotaryPositions(config.width // config.heads) if config.positions == "rotary" else None
-        attention = partial(MultiHead, config.width, config.heads, dropout=config.dropout)
+        cross = partial(MultiHead, config.width, config.heads, dropout=config.dropout)
+        attention = partial(cross, rotation=rotary)
         feedforward = partial(FeedForward, config.width, config.hidden, config.activation, dropout=config.dropout)
         norm = partial(LayerNorm, config.width, eps=config.epsilon)
-        encoder_block = partial(EncoderBlock, norm=norm, order=config.order, dropout=config.dropout)
-        decoder_block = partial(DecoderBlock, norm=norm, order=config.order, dropout=config.dropout)
-        self.encoder = nn.ModuleList(
-            encoder_block(attention(rotation=rotary), feedforward()) for _ in range(config.layers)
-        )
-        self.decoder = nn.ModuleList(
-            decoder_block(attention(rotation=rotary), attention(), feedforward())
-            for _ in range(config.decoder_layers or config.layers)
-        )
+        settings = {"norm": norm, "order": config.order, "dropout": config.dropout}
+        self.encoder = build_encoder(config.layers, attention, feedforward, **settings)
+        self.decoder = build_decoder(config.decoder_layers or config.layers, attention, cross, feedforward, **settings)
         final_norm = config.order == "pre" if config.final_norm is None else config.final_norm
         self.encoder_norm = norm() if final_norm else None
         self.decoder_norm = norm() if final_norm else None

@@ -16,8 +16,9 @@ from jumok.data import catalogue
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.hub_datasets import HUB_PREFIX
 from jumok.data.readers.lines import Notice, ProblemLog
-from jumok.errors import ArgumentError, DataError, DrawError, Report
+from jumok.errors import ArgumentError, DataError, DrawError
 from jumok.fields import FieldsType
+from jumok.reporting import Report
 
 # what run.json stores of a request, and the types of the values
 STORED_KINDS = {

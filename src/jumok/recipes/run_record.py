@@ -21,8 +21,9 @@ from jumok.checkpoint import run_folder
 from jumok.checkpoint.run_folder import LOCK_FILE, lock_run
 from jumok.checkpoint.tensor_files import read_json
 from jumok.data.readers.file_list import list_files
-from jumok.errors import ArgumentError, CheckpointError, JumokError, Report, TrainingError
+from jumok.errors import ArgumentError, CheckpointError, JumokError, TrainingError
 from jumok.files import write_atomically
+from jumok.reporting import Report
 from jumok.training import Task, World
 from jumok.training.precision import TYPES
 from jumok.training.resume import describe_differences

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from jumok.checkpoint import run_folder
-from jumok.errors import ArgumentError, Report
+from jumok.errors import ArgumentError
+from jumok.reporting import Report
 from jumok.threads import use_threads
 from jumok.training import Outcome, Task, World, connect_world, fit, select_device
 from jumok.training.loop import describe_computation, fix_settings

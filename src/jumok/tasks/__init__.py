@@ -1,4 +1,4 @@
-"""Run a model on its task: continue, translate, caption, fill, classify, score, embed or predict."""
+"""Run a model on its task: continue, translate, caption, transcribe, fill, classify, score, embed or predict."""
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer
 from .model_inputs import ModelInput, read_input

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from jumok import defaults
 from jumok.checkpoint import Loaded
-from jumok.errors import ArgumentError, Report
+from jumok.errors import ArgumentError
 from jumok.generate import Sampling, greedy, stream_text
 from jumok.generate.beam import BeamSettings, search_beams
-from jumok.generate.decoding import (
-    CrossAttentionDecoder,
-    IncrementalDecoder,
-    create_incremental_decoder,
-    warn_about_context,
-)
+from jumok.generate.decoding import create_single_decoder, find_end_tokens, warn_about_context
 from jumok.generate.loop import decode_steps
-from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.generate.sampling import SAMPLING_SETTINGS, parse_sampling
+from jumok.reporting import Report
 
 from .model_inputs import ModelInput
 
 OPTIONS = ("limit", "beams", "stops", "chat")
-SAMPLING_OPTIONS = tuple(field.name for field in fields(Sampling))
 
 
 @dataclass(frozen=True)
@@ -73,18 +68,16 @@ def parse_settings(loaded: Loaded, options: Mapping[str, Any]) -> GenerationSett
     if options and loaded.model.answers != "text":
         raise ArgumentError(f"{', '.join(options)} cannot be set for a model that does not generate text")
     for name in options:
-        if name not in (*OPTIONS, *SAMPLING_OPTIONS):
-            choices = ", ".join((*OPTIONS, *SAMPLING_OPTIONS))
+        if name not in (*OPTIONS, *SAMPLING_SETTINGS):
+            choices = ", ".join((*OPTIONS, *SAMPLING_SETTINGS))
             raise ArgumentError(f"unknown setting {name!r}; choose from {choices}")
 
-    sampling = {name: options[name] for name in SAMPLING_OPTIONS if name in options}
+    sampling = {name: options[name] for name in SAMPLING_SETTINGS if name in options}
     if sampling and options.get("beams", 1) > 1:
         raise ArgumentError(f"beam search does not sample; remove {', '.join(sampling)}, or use beams=1")
-    is_random = any(name in sampling for name in ("top_k", "top_p", "min_p", "seed"))
-    sampling.setdefault("temperature", 1.0 if is_random else 0.0)
 
     settings = {name: options[name] for name in OPTIONS if name in options}
-    return GenerationSettings(**settings, sampling=Sampling(**sampling))
+    return GenerationSettings(**settings, sampling=parse_sampling(sampling))
 
 
 def stream_answer(
@@ -111,22 +104,13 @@ def stream_answer_tokens(
         report: Receives one sentence when a text exceeds the model's context length; by default a ``ContextWarning``.
     """
     model = loaded.model
-    ends = frozenset(loaded.require_tokenizer().ends)
-    if model.end_token is not None:
-        ends |= {model.end_token}
-
+    ends = find_end_tokens(model, loaded.require_tokenizer())
     limit = settings.limit
-    with torch.inference_mode():
-        decoder: IncrementalDecoder
-        if model_input.token_ids:
-            decoder = create_incremental_decoder(model, [model_input.token_ids], limit, report)
-        elif isinstance(model, EncoderDecoder):
-            decoder = CrossAttentionDecoder(model, model_input.source, limit, report=report)
-        else:
-            raise ArgumentError(f"this {loaded.family} model generates no text")
-        if settings.beams > 1:
+    decoder = create_single_decoder(model, model_input.token_ids, model_input.source, limit, report)
+    if settings.beams > 1:
+        with torch.inference_mode():
             tokens = search_beams(decoder, 1, BeamSettings(settings.beams, limit, 1.0, ends))[0]
-            return (token for token in tokens if token not in ends)
+        return (token for token in tokens if token not in ends)
 
     texts = [[] if model.is_encoder_decoder else list(model_input.token_ids)]
     steps = decode_steps(decoder, texts, limit, settings.sampling, ends)

@@ -17,19 +17,14 @@ from jumok.checkpoint.transformers_folder import LoadedTransformers
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.token_labels import REPLACEMENT, group_words, label_tokens
 from jumok.errors import ArgumentError
+from jumok.lens.model_facts import DECODER_INPUT
 from jumok.models import Model
 
 from .generate_text import GenerationSettings, stream_answer_tokens
 from .model_inputs import ModelInput, RawInput, encode_text, read_input
 from .speech.audio_window import AudioWindow
 from .speech.window_decoding import transcribe_window
-from .transformers_input import (
-    DECODER_INPUT,
-    generate_answer,
-    generates_answer,
-    label_patches,
-    read_transformers_input,
-)
+from .transformers_input import generate_answer, generates_answer, label_patches, read_transformers_input
 
 START = "<start>"
 Words = list[tuple[str, range]]

@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jumok.checkpoint import Loaded, load
-from jumok.errors import ArgumentError, Report
+from jumok.errors import ArgumentError
 from jumok.generate.decoding import pad_tokens, warn_about_context
+from jumok.reporting import Report
 from jumok.retrieval.search.embedding import embed_token_ids, normalize_rows
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer
@@ -79,14 +80,14 @@ def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
     if batch == []:
         raise ArgumentError(f"no input; this {loaded.family} model reads {INPUT_NAMES[loaded.model.reads]}")
 
-    texts = [inputs] if batch is None else batch
+    raw_inputs = [inputs] if batch is None else batch
     if loaded.model.reads == "audio":
         transcription = parse_transcription_settings(options)
-        transcripts = [transcribe(loaded, read_samples(audio), transcription) for audio in texts]
+        transcripts = [transcribe(loaded, read_samples(audio), transcription) for audio in raw_inputs]
         _warn_about_inputs(transcript.warning for transcript in transcripts)
         return transcripts[0].text if batch is None else [transcript.text for transcript in transcripts]
     settings = parse_settings(loaded, options)
-    model_inputs = [read_input(loaded, text, chat=settings.chat) for text in texts]
+    model_inputs = [read_input(loaded, raw, chat=settings.chat) for raw in raw_inputs]
     _warn_about_inputs(model_input.warning for model_input in model_inputs)
     answers = run_task(loaded, model_inputs, settings)
     return answers[0] if batch is None else answers

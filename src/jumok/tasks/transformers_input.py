@@ -19,11 +19,18 @@ from jumok.data.images.image_files import is_existing_file, open_image
 from jumok.data.images.preparation import PREPROCESSOR_FILE, Preparation
 from jumok.errors import ArgumentError, ImageError
 from jumok.layers.patches import PatchLayout
+from jumok.lens.model_facts import (
+    DECODER_INPUT,
+    MAX_IMAGE_SIDE,
+    find_context_length,
+    find_image_channels,
+    find_image_size,
+    get_image_config,
+    is_encoder_decoder,
+)
 
 from .model_inputs import ModelInput, RawInput, check_text, encode_text
 
-DECODER_INPUT = "decoder_input_ids"
-MAX_SIDE = 4096  # pixels that a processor may resize a side to
 # parameters of positions before the patches, by the end of their names -> the label, or None for several
 PREFIX_PARAMETERS = {"cls_token": "[class]", "distillation_token": "[distillation]", "register_tokens": None}
 
@@ -54,8 +61,8 @@ def read_transformers_input(loaded: LoadedTransformers, raw: RawInput, literal: 
 
 def _check_tokens(loaded: LoadedTransformers, token_ids: list[int]) -> None:
     """Raise an ArgumentError for a text that is too long, or tokens that the model has no embedding for."""
-    longest = getattr(loaded.model.config, "max_position_embeddings", None)
-    if isinstance(longest, int) and 0 < longest < len(token_ids):
+    longest = find_context_length(loaded.model)
+    if longest is not None and 0 < longest < len(token_ids):
         raise ArgumentError(
             f"the text has {len(token_ids):,} tokens, but this {loaded.family} reads at most {longest:,}"
         )
@@ -74,16 +81,15 @@ def _check_tokens(loaded: LoadedTransformers, token_ids: list[int]) -> None:
 def generates_answer(loaded: LoadedTransformers) -> bool:
     """Return True if a model is an encoder-decoder that generates text."""
     arguments = inspect.signature(loaded.model.forward).parameters
-    is_encoder_decoder = DECODER_INPUT in arguments and loaded.model.config.is_encoder_decoder
-    return bool(is_encoder_decoder and loaded.model.can_generate())
+    return DECODER_INPUT in arguments and is_encoder_decoder(loaded.model) and bool(loaded.model.can_generate())
 
 
 def generate_answer(loaded: LoadedTransformers, model_input: ModelInput, limit: int) -> tuple[list[int], bool]:
     """Generate an answer greedily; return the start token with the answer, and whether the limit cut it."""
     model = loaded.model
     settings: dict[str, Any] = {"max_new_tokens": limit, "do_sample": False, "num_beams": 1}
-    longest = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(longest, int) and longest > 1:
+    longest = find_context_length(model)
+    if longest is not None and longest > 1:
         settings["max_new_tokens"] = min(limit, longest - 1)  # the start token needs a position too
     if model_input.token_ids:
         settings["attention_mask"] = torch.ones_like(model_input.source)
@@ -108,11 +114,10 @@ def read_pixels(loaded: LoadedTransformers, raw: RawInput) -> Tensor:
         raise ArgumentError(
             f"{loaded.family} reads images, but there is no file {str(raw)[:200]!r}; give the path of an image"
         )
-    config = get_image_config(loaded.model)
-    channels = getattr(config, "num_channels", 3)
+    channels = find_image_channels(loaded.model)
     if channels not in (1, 3):
         raise ArgumentError(f"{loaded.family} reads images of {channels} channels; pass tensors to jumok.Lens(model)")
-    size = _get_image_size(config)
+    size = find_image_size(loaded.model)
     if not any((loaded.folder / name).is_file() for name in (PREPROCESSOR_FILE, "processor_config.json")):
         if size is None:
             raise ArgumentError(
@@ -156,24 +161,6 @@ def locate_patches(model: Any, pixels: Tensor) -> PatchLayout | None:
     return PatchLayout(grid, (sides[0], sides[1]), tuple(prefix))
 
 
-def get_image_config(model: Any) -> Any:
-    """Return the part of a model's config that describes its images."""
-    for name in ("vision_config", "encoder"):
-        part = getattr(model.config, name, None)
-        if part is not None and not isinstance(part, str | int | dict):
-            return part
-    return model.config
-
-
-def _get_image_size(config: Any) -> tuple[int, int] | None:
-    """Return the (rows, columns) of a model's images, or None where its config states none."""
-    size = getattr(config, "image_size", None)
-    pair = tuple(size) if isinstance(size, list | tuple) else (size, size)
-    if len(pair) != 2 or not all(isinstance(side, int) and 0 < side <= MAX_SIDE for side in pair):
-        return None
-    return pair
-
-
 def _read_preparation(folder: Path, channels: int) -> Preparation | None:
     """Return our own preparation, if it implements the folder's processor."""
     if not (folder / PREPROCESSOR_FILE).is_file():
@@ -213,5 +200,5 @@ def _check_processor_size(processor: Any) -> None:
     for name in ("size", "crop_size", "pad_size"):
         size = getattr(processor, name, None)
         sides = list(dict(size).values()) if size is not None and not isinstance(size, int) else [size]
-        if any(isinstance(side, int | float) and side > MAX_SIDE for side in sides):
-            raise ImageError(f"{name} in {PREPROCESSOR_FILE} is larger than {MAX_SIDE:,} pixels")
+        if any(isinstance(side, int | float) and side > MAX_IMAGE_SIDE for side in sides):
+            raise ImageError(f"{name} in {PREPROCESSOR_FILE} is larger than {MAX_IMAGE_SIDE:,} pixels")

@@ -29,7 +29,7 @@ from .optimizer import Optimizers, ParameterAverage
 from .parallel import World
 from .precision import Precision, choose_precision
 from .progress import ProgressDisplay, SilentDisplay
-from .resume import RunProgress, TrainingState, restore_checkpoint, save_checkpoint
+from .resume import TrainingProgress, TrainingState, restore_checkpoint, save_checkpoint
 from .settings import Settings, compute_rate_factor
 from .signals import SignalListener, StopRequested
 from .step import StepResult, estimate_work, train_step
@@ -48,7 +48,7 @@ class Outcome:
     """
 
     folder: Path
-    progress: RunProgress
+    progress: TrainingProgress
     metrics: dict[str, float]
     signal: signal.Signals | None = None
     trained: bool = True
@@ -178,7 +178,7 @@ def _build_fresh_state(task: Task, world: World) -> TrainingState:
     optimizers = Optimizers(model, settings)
     torch.manual_seed(settings.seed + world.rank)
     precision = Precision(settings.precision, world.device)
-    return TrainingState(task, world, model, wrapped, optimizers, precision, average, RunProgress())
+    return TrainingState(task, world, model, wrapped, optimizers, precision, average, TrainingProgress())
 
 
 def _log_step(
@@ -236,7 +236,7 @@ def _compute_metrics(state: TrainingState, signals: SignalListener) -> dict[str,
             torch.set_rng_state(generator_state)
 
 
-def _update_best(task: Task, progress: RunProgress, metrics: dict[str, float]) -> bool:
+def _update_best(task: Task, progress: TrainingProgress, metrics: dict[str, float]) -> bool:
     """Return True if this evaluation is the best so far, and count the evaluations since the best."""
     if task.judge not in metrics:
         raise TrainingError(f"the evaluation returned no metric {task.judge!r}, only {', '.join(metrics)}")

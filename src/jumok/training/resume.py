@@ -20,9 +20,10 @@ from jumok.checkpoint import manifest, run_folder
 from jumok.checkpoint.loaded import Loaded
 from jumok.checkpoint.save import write_model_files
 from jumok.checkpoint.tensor_files import read_json
-from jumok.errors import CheckpointError, Report, TrainingError
+from jumok.errors import CheckpointError, TrainingError
 from jumok.files import create_folder_atomically
 from jumok.models import Model
+from jumok.reporting import Report
 
 from .optimizer import Optimizers, ParameterAverage
 from .parallel import World, distribute_like, gather_tensor
@@ -33,7 +34,7 @@ MAX_SHOWN_LENGTH = 100  # characters of a fact in a message
 
 
 @dataclass
-class RunProgress:
+class TrainingProgress:
     """The progress of a run. The names of the attributes are keys in training.json.
 
     Attributes:
@@ -70,7 +71,7 @@ class TrainingState:
     optimizers: Optimizers
     precision: Precision
     average: ParameterAverage | None
-    progress: RunProgress
+    progress: TrainingProgress
 
 
 def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
@@ -143,7 +144,7 @@ def restore_checkpoint(state: TrainingState, run: Path, show_message: Report) ->
     state.precision.restore(metadata["precision"], metadata["scaler"])
     restore_generators(state.world, state_tensors)
 
-    state.progress = RunProgress(**metadata["progress"])
+    state.progress = TrainingProgress(**metadata["progress"])
     steps = state.task.settings.steps
     if metadata["steps"] != steps:  # the number of steps was changed
         state.progress.finished = state.progress.step >= steps
@@ -172,7 +173,7 @@ def _remove_later_checkpoints(run: Path, restored_step: int) -> None:
             run_folder.remove_checkpoint(checkpoint)
 
 
-def _restore_pointers(run: Path, checkpoint: Path, progress: RunProgress, show_message: Report) -> None:
+def _restore_pointers(run: Path, checkpoint: Path, progress: TrainingProgress, show_message: Report) -> None:
     """Point ``last`` at the restored checkpoint and ``best`` at the best one; report what was missing or damaged.
 
     A process may have been killed after it saved its best checkpoint and before it pointed ``best`` at it.

@@ -120,11 +120,11 @@ def select_part(ids: list[int], part: int, parts: int) -> list[int]:
     return ids[part * size : (part + 1) * size]
 
 
-def compute_mean_loss(model: Model, batches: Iterable[Batch], loss: Loss | None = None) -> float:
-    """Return the loss per target over some batches, by default the cross-entropy."""
+def compute_mean_loss(model: Model, batches: Iterable[Batch]) -> float:
+    """Return the cross-entropy per target over some batches."""
     total = count = 0.0
     for batch in batches:
-        total += float((loss or compute_token_loss)(model, batch.to(model.device)))
+        total += float(compute_token_loss(model, batch.to(model.device)))
         count += batch.count
     return total / count
 

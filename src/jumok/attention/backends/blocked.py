@@ -1,9 +1,17 @@
 """Block-sparse attention in plain PyTorch: forbidden blocks are neither computed nor stored. Trains on CPU and GPU.
 
-Queries are processed in blocks. The mask classifies blocks of keys; those it allows are read as slices of the original
-tensors, a bounded number of keys at a time, joined by the online softmax of Milakov and Gimelshein (2018). The backward
-pass computes the scores of each tile again from query, key and the row log-sum-exp (Dao et al. 2022), so memory grows
-with n, not with n^2. A tile is score + bias, masked, as in the explicit backend, so every score, bias and mask works.
+Dot products in a band around the diagonal are computed by ``band.py``, all others tile by tile:
+
+1. Block classes. The mask classifies blocks of 128 queries and 64 keys from their lowest and highest positions: EMPTY,
+   PARTIAL or FULL. It may answer EMPTY or FULL only if that is certain. ``&`` is the minimum, ``|`` the maximum, and
+   ``~`` reverses the order (Kleene's logic). Layouts of hashable masks are cached.
+2. Key runs. Adjacent key blocks that are not empty form a run of at most 1,024 keys. Empty blocks are never read, and
+   where a run is full, the mask is not evaluated again.
+3. Tiles. A block of queries on a key run is score + bias, masked, as in the explicit backend, so every score, bias and
+   mask works. Keys that no query of a tile reads are replaced by zeros, because 0 x NaN is NaN.
+4. The tiles of a row are joined by the online softmax of Milakov and Gimelshein (2018).
+5. The backward pass computes the scores of each tile again from query, key and the row log-sum-exp (Dao et al. 2022),
+   and draws the same dropout again, so memory grows with n, not with n^2.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from jumok.data.catalogue import fetch, unpack
 from jumok.data.catalogue.entries import Entry, find_entry, format_megabytes
-from jumok.errors import ArgumentError, FetchError, Report
+from jumok.errors import ArgumentError, FetchError
 from jumok.files import compute_sha256, read_limited, write_atomically
+from jumok.reporting import Report
 
 MANIFEST = "manifest.json"
 VERIFIED = "verified.json"  # the sizes and times of the files that were hashed

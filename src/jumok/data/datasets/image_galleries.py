@@ -16,7 +16,8 @@ from torch import Tensor
 from jumok.data.batches.split import Split, assign_split
 from jumok.data.datasets.text_corpora import Language, require_entry_folder
 from jumok.data.images.image_files import image_to_tensor, open_image
-from jumok.errors import DataError, Report
+from jumok.errors import DataError
+from jumok.reporting import Report
 
 Artist = Literal["google", "twitter"]
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from jumok.data.audio.audio_files import is_audio_path
 from jumok.data.datasets.text_corpora import require_entry_folder
-from jumok.errors import ArgumentError, DataError, Report
+from jumok.errors import ArgumentError, DataError
 from jumok.files import read_limited
+from jumok.reporting import Report
 
 # by the start of the file's name; all others are English
 _MFA_LANGUAGES = {"13697": "es", "common_voice_ja": "ja", "se10x016": "sv"}

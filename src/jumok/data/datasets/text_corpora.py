@@ -20,7 +20,8 @@ from jumok.data.batches.split import Split, assign_split, normalize_text
 from jumok.data.readers.columns import read_rows
 from jumok.data.readers.lines import ProblemLog, read_lines
 from jumok.data.readers.table_header import Column
-from jumok.errors import DataError, Report
+from jumok.errors import DataError
+from jumok.reporting import Report
 
 Language = Literal["en", "ko"]
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import ArgumentError, get_reader_language
+from jumok.errors import ArgumentError
+from jumok.reporting import get_reader_language
 
 VISIBLE = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "⏎"}
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")

@@ -99,8 +99,7 @@ class CapturedCall:
 
     def _compute_scores(self, row: int, head: int, queries: slice, keys: slice, dtype: torch.dtype) -> Tile:
         """Compute the scores with bias, -inf where the mask forbids."""
-        # a score with parameters for each head must be evaluated on all heads at once
-        all_heads = getattr(self.score, "heads", 1) > 1
+        all_heads = self.score.differs_by_head
         group = head // (self.query.shape[1] // self.key.shape[1])
         heads = slice(None) if all_heads else slice(head, head + 1)
         groups = slice(None) if all_heads else slice(group, group + 1)

@@ -16,7 +16,7 @@ from jumok.draw import AXIS_NAMES, AxisNames, LayerMaps, save_head_grid, save_he
 from jumok.draw.heat_map import GRID_CELLS, MAP_CELLS, MODEL_CELLS
 from jumok.draw.panel import join_captions
 from jumok.draw.pooling import PooledMap, describe_pooling, label_parts, split_axis
-from jumok.lens.sites import Sites, normalise_index
+from jumok.lens.sites import Sites, normalize_index
 
 if TYPE_CHECKING:
     from .model_capture import Capture
@@ -84,7 +84,7 @@ def select_heads(capture: Capture, sites: list[str], head: int | None) -> dict[s
     counts = {site: capture.attentions[site].heads for site in sites}
     if head is None:
         return {site: list(range(count)) for site, count in counts.items()}
-    return {site: [normalise_index(head, count, site, "heads")] for site, count in counts.items()}
+    return {site: [normalize_index(head, count, site, "heads")] for site, count in counts.items()}
 
 
 def save_heads(

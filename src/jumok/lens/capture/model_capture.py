@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.draw.pooling import pool_cells, split_axis
-from jumok.errors import ArgumentError, Progress
-from jumok.lens.sites import SOURCE, TARGET, Sites, normalise_index
+from jumok.errors import ArgumentError
+from jumok.lens.sites import SOURCE, TARGET, Sites, normalize_index
+from jumok.reporting import Progress
 from jumok.threads import use_threads
 
 from .captured_attention import CapturedAttention, WeightTable
@@ -192,7 +193,7 @@ class Capture:
             batch: The batch row.
         """
         attention = self.attention(layer)
-        query = normalise_index(query, attention.queries, attention.site, "queries")
+        query = normalize_index(query, attention.queries, attention.site, "queries")
         return self.tile(layer, head, slice(query, query + 1), slice(None), batch)[0]
 
     def tile(
@@ -208,8 +209,8 @@ class Capture:
             batch: The batch row.
         """
         attention = self.attention(layer)
-        head = normalise_index(head, attention.heads, attention.site, "heads")
-        batch = normalise_index(batch, attention.batch, "this capture", "batch rows")
+        head = normalize_index(head, attention.heads, attention.site, "heads")
+        batch = normalize_index(batch, attention.batch, "this capture", "batch rows")
         for part in (queries, keys):
             if not isinstance(part, slice) or part.step not in (None, 1):
                 raise ArgumentError(f"a tile needs slices with step 1 for its rows and columns, not {part}")

@@ -10,10 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.data.tokenizers.token_labels import group_words
-from jumok.errors import ArgumentError, Progress
+from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.lens import Lens
 from jumok.models import Model
+from jumok.reporting import Progress
 
 from .head_kinds import HeadKind, classify_heads, sample_repeated_tokens
 from .head_statistics import subtract_uniform

@@ -15,7 +15,7 @@ from jumok.draw import save_image_overlay
 from jumok.errors import ArgumentError
 from jumok.layers.patches import PatchLayout
 from jumok.lens.capture.model_capture import Capture
-from jumok.lens.sites import SOURCE, TARGET, normalise_index
+from jumok.lens.sites import SOURCE, TARGET, normalize_index
 from jumok.models import Model
 
 
@@ -112,7 +112,7 @@ def compute_patch_maps(
             f"{site} has {attention.keys} keys, but the image has {expected} positions; the weights cannot be drawn "
             "over the image"
         )
-    heads = range(attention.heads) if head is None else [normalise_index(head, attention.heads, site, "heads")]
+    heads = range(attention.heads) if head is None else [normalize_index(head, attention.heads, site, "heads")]
     titles = [f"head {index}" for index in heads]
     if capture.sites.get_sides(site).queries == TARGET:
         labels = list(words) or capture.target_labels or [str(index) for index in range(attention.queries)]
@@ -177,7 +177,7 @@ def _map_words(
     # the row of a token is used to predict the token after it; the last is the end, unless a limit cut the text
     written = [*labels[1:count], "(next)"]
     if query is not None:
-        query = normalise_index(query, count, site, "queries")
+        query = normalize_index(query, count, site, "queries")
         rows = [capture.row(site, head, query).float().cpu() for head in heads]
         caption = f"after {labels[query]}, while {written[query]} is written"
         return _arrange(rows, [f"head {head}" for head in heads], layout, None, caption)
@@ -201,7 +201,7 @@ def _convert_query(query: int, layout: PatchLayout, first: PatchLayout) -> tuple
     """Return a query's position in an attention and, for a patch, its row and column there. Later stages of Swin have
     larger patches: the one that contains the given patch."""
     count = len(first.prefix) + first.grid[0] * first.grid[1]
-    query = normalise_index(query, count, "the image", "positions") - len(first.prefix)
+    query = normalize_index(query, count, "the image", "positions") - len(first.prefix)
     if query < 0:
         return query + len(first.prefix), None
     row, column = divmod(query, first.grid[1])

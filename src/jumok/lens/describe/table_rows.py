@@ -14,9 +14,9 @@ from torch import Tensor
 
 from jumok import defaults
 from jumok.draw.pooling import PooledMap, pool_patterns
-from jumok.errors import Progress
 from jumok.lens.capture.head_figure import pool_head
 from jumok.lens.capture.model_capture import Capture
+from jumok.reporting import Progress
 
 from .head_kinds import HeadKind, classify_heads
 from .head_profile import HeadProfiler

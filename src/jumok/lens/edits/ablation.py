@@ -7,7 +7,8 @@ query may attend to; the others are padding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool
@@ -19,92 +20,80 @@ from jumok.lens.capture.model_capture import Capture
 from jumok.lens.huggingface.score_tables import FORBIDDEN_GAP
 from jumok.lens.sites import Sites, count_shared_words
 
+if TYPE_CHECKING:
+    from .edit_base import TapCall
+    from .edit_types import Ablate
+
 ABLATION_METHODS = ("zero", "mean", "resample")
 ROWS_PER_TABLE = 512  # rows of a mask that are evaluated at once
 
 
-def ablate_output(
-    by: str,
-    seed: int,
-    source: Capture | None,
-    output: Tensor,
-    site: str,
-    heads: Sequence[int] | None,
-    attentions: Mapping[str, CapturedAttention],
-    first_row: int,
-) -> Tensor:
+def ablate_output(edit: Ablate, output: Tensor, call: TapCall) -> Tensor:
     """Return the mean or the sample that replaces an output.
 
     Args:
         output: The output of the selected heads ``[batch, head, query, width]``, or of the block or MLP
             ``[batch, query, width]``.
-        heads: Which heads ``output`` holds; None for a block or an MLP.
-        first_row: The position of the first row of ``output``; decoding computes a few rows at a time.
     """
-    if source is None:
-        return _read_visible_positions(by, seed, output, site, heads, attentions)
-    activation = get_activation(source, site, output)
-    if heads is not None:
-        activation = activation[:, list(heads)]
+    if edit.source is None:
+        return _read_visible_positions(edit, output, call)
+    activation = read_source(edit.source, call.tap, output)
+    if call.heads is not None:
+        activation = activation[:, list(call.heads)]
     by_position = activation.movedim(-2, 1)  # [text, position, ...]
-    real = _find_real_positions(source, site, activation)
-    if by == "mean":
+    real = _find_real_positions(edit.source, call.tap, activation)
+    if edit.by == "mean":
         return by_position[real].mean(0).unsqueeze(-2).expand_as(output)
     candidates = real.nonzero()
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(edit.seed)
     # drawn for all earlier rows too, so that decoding draws the same as one forward pass over the whole text
-    draws = torch.randint(len(candidates), (first_row + output.shape[-2], len(output)), generator=generator)[first_row:]
+    rows = call.first_row + output.shape[-2]
+    draws = torch.randint(len(candidates), (rows, len(output)), generator=generator)[call.first_row :]
     texts, positions = candidates[draws.to(candidates.device)].unbind(-1)
     return by_position[texts, positions].movedim(0, -2)
 
 
-def get_activation(source: Capture | None, site: str, output: Tensor) -> Tensor:
-    """Return the tensor that a source capture recorded at a site, with the dtype and device of the output."""
-    activation = None if source is None else source.activations.get(site)
+def read_source(source: Capture, tap: str, output: Tensor) -> Tensor:
+    """Return the tensor that a source capture recorded at a tap, with the dtype and device of the output."""
+    activation = source.activations.get(tap)
     if activation is None:
-        word = site.rpartition(".")[2]
-        raise ArgumentError(f"the source capture did not record {site}; create it with lens.run(..., keep={word!r})")
+        word = tap.rpartition(".")[2]
+        raise ArgumentError(f"the source capture did not record {tap}; create it with lens.run(..., keep={word!r})")
     if activation.shape[-1] != output.shape[-1]:
         raise ArgumentError(
-            f"the source capture has vectors of width {activation.shape[-1]} at {site}, but this forward pass has "
+            f"the source capture has vectors of width {activation.shape[-1]} at {tap}, but this forward pass has "
             f"width {output.shape[-1]}; capture the same model"
         )
     return activation.to(output)
 
 
-def _read_visible_positions(
-    by: str,
-    seed: int,
-    output: Tensor,
-    site: str,
-    heads: Sequence[int] | None,
-    attentions: Mapping[str, CapturedAttention],
-) -> Tensor:
+def _read_visible_positions(edit: Ablate, output: Tensor, call: TapCall) -> Tensor:
     """Return at each position the mean of what it may attend to, or the output at one of the other positions."""
     rows = output.shape[-2]
-    call = _find_self_attention(attentions, site, rows)
-    if call is None or rows == 1:
-        name, _, word = site.rpartition(".")
+    attention = _find_self_attention(call.attentions, call.tap, rows)
+    if attention is None or rows == 1:
+        name, _, word = call.tap.rpartition(".")
         # the mean of a single position is itself, and there is nothing else to resample: the edit would do nothing
         problem = "processes one position at a time, but {!r} needs several"
         if rows > 1:
             problem = "has no self-attention that decides which positions {!r} may read"
-        raise ArgumentError(f"{name} {problem.format(by)}; pass source=lens.run(..., keep={word!r})")
-    shares = torch.rand(rows, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        raise ArgumentError(f"{name} {problem.format(edit.by)}; pass source=lens.run(..., keep={word!r})")
+    shares = torch.rand(rows, dtype=torch.float64, generator=torch.Generator().manual_seed(edit.seed))
     dtype = torch.promote_types(output.dtype, torch.float32)
-    by_head = output if heads is not None else output[:, None]
+    by_head = output if call.heads is not None else output[:, None]
     ablated = torch.empty_like(by_head)
     for text in range(by_head.shape[0]):
         for index in range(by_head.shape[1]):
             outputs = by_head[text, index]
-            for start, visible in _iterate_visible(call, text, 0 if heads is None else heads[index]):
+            head = 0 if call.heads is None else call.heads[index]
+            for start, visible in _iterate_visible(attention, text, head):
                 part = slice(start, start + len(visible))
-                if by == "mean":
+                if edit.by == "mean":
                     weights = visible.to(dtype) / visible.sum(-1, keepdim=True).clamp_min(1)
                     ablated[text, index, part] = (weights @ outputs.to(dtype)).to(output.dtype)
                 else:
                     ablated[text, index, part] = outputs[_choose_others(visible, start, shares[part])]
-    return ablated if heads is not None else ablated[:, 0]
+    return ablated if call.heads is not None else ablated[:, 0]
 
 
 def _choose_others(visible: Bool[Tensor, "query key"], start: int, shares: Tensor) -> Tensor:
@@ -117,10 +106,10 @@ def _choose_others(visible: Bool[Tensor, "query key"], start: int, shares: Tenso
     return torch.where(counts == 0, indices, chosen)
 
 
-def _find_real_positions(capture: Capture, site: str, source: Tensor) -> Bool[Tensor, "text position"]:
+def _find_real_positions(capture: Capture, tap: str, source: Tensor) -> Bool[Tensor, "text position"]:
     """Return which positions of a capture are not padding: those that some query may attend to."""
     texts, positions = len(source), source.shape[-2]
-    call = _find_self_attention(capture.attentions, site, positions)
+    call = _find_self_attention(capture.attentions, tap, positions)
     if call is None:
         return torch.ones(texts, positions, dtype=torch.bool, device=source.device)
     columns = [
@@ -129,11 +118,11 @@ def _find_real_positions(capture: Capture, site: str, source: Tensor) -> Bool[Te
     return torch.stack(columns).to(source.device)
 
 
-def _find_self_attention(attentions: Mapping[str, CapturedAttention], site: str, rows: int) -> CapturedCall | None:
+def _find_self_attention(attentions: Mapping[str, CapturedAttention], tap: str, rows: int) -> CapturedCall | None:
     """Return the self-attention over the positions of an output that is nearest by name: its own, or its block's."""
     sites = Sites(list(attentions))
     candidates = [
-        (count_shared_words(name, site), attention.calls[0])
+        (count_shared_words(name, tap), attention.calls[0])
         for name, attention in attentions.items()
         if len(attention.calls) == 1
         and attention.calls[0].queries == attention.calls[0].keys == rows

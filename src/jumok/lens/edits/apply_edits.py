@@ -19,12 +19,12 @@ from jumok.attention.mask import Mask
 from jumok.attention.mask.base import PARTIAL
 from jumok.errors import ArgumentError
 from jumok.lens.capture.recorder import RECORDED, Recorder
-from jumok.lens.sites import Sites, normalise_index
+from jumok.lens.sites import Sites, normalize_index
 from jumok.tap import Listener
 
 from .edit_base import Edit, TapCall, as_tuple
 
-Tapped = Any  # queries, a mask or None, a score, an output, ... by the site
+Tapped = Any  # queries, a mask or None, a score, an output, ... by the tap
 RowIndices = Int[Tensor, " row"]
 
 
@@ -32,7 +32,7 @@ class EditListener(Listener):
     """Applies a list of edits to a model, in their order.
 
     Attributes:
-        edits_by_tap: The edits of each full site name ("blocks.3.attention.mask").
+        edits_by_tap: The edits of each tap, by its full name ("blocks.3.attention.mask").
     """
 
     def __init__(self, edits: Sequence[Edit], sites: Sites, model: nn.Module) -> None:
@@ -80,7 +80,7 @@ class EditListener(Listener):
             if heads is not None:
                 attention = site.rpartition(".")[0]
                 count = tapped.shape[1] if isinstance(tapped, Tensor) else self._head_counts[attention]
-                heads = tuple(sorted({normalise_index(head, count, attention, "heads") for head in heads}))
+                heads = tuple(sorted({normalize_index(head, count, attention, "heads") for head in heads}))
             tapped = edit.apply(tapped, TapCall(site, heads, first_row, self._masks.attentions))
         return tapped
 

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, SupportsIndex, TypeGuard
 
 from torch import Tensor, nn
 
-from jumok.attention import mask as masks
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
 from jumok.lens.capture.captured_attention import CapturedAttention
@@ -25,8 +24,6 @@ from jumok.lens.sites import Sites
 
 Layer = int | str | None
 Indices = int | Iterable[int] | None  # stored as an index or a sorted tuple
-#: the parts of a layer, and what ``keep`` records of each
-KEPT_WORDS = {"attention": "output", "mlp": "feedforward_output", "residual": "input"}
 INDEX_FIELDS = ("head", "query", "key", "batch", "positions")
 MAX_INDEX = 2**31
 
@@ -79,7 +76,7 @@ class Edit:
         """Check all fields, and sort the indices, so that equal edits compare equal."""
         for name, content in list(vars(self).items()):
             if name in INDEX_FIELDS:  # not checked before: an iterator can be read only once
-                object.__setattr__(self, name, normalise_indices(content, name))
+                object.__setattr__(self, name, normalize_indices(content, name))
             else:
                 self.check_field(name, content)
 
@@ -92,16 +89,22 @@ class Edit:
             content: Its content, which may come from a JSON file.
         """
         if name in INDEX_FIELDS:
-            normalise_indices(content, name)
-        elif name == "layer":
-            if content is not None and not isinstance(content, str) and not is_integer_like(content):
-                raise ArgumentError(
-                    f"layer must be an integer, the name of a site, or None for all; not {abbreviate(content)}"
-                )
-        elif name == "part":
-            check_option(name, content, KEPT_WORDS)
-        elif name == "source" and content is not None and not isinstance(content, Capture):
-            raise ArgumentError(f"source must be a capture, or its name in JSON, not {abbreviate(content)}")
+            normalize_indices(content, name)
+        elif name == "layer" and not (content is None or isinstance(content, str) or is_integer_like(content)):
+            raise ArgumentError(
+                f"layer must be an integer, the name of a site, or None for all; not {abbreviate(content)}"
+            )
+
+    @classmethod
+    def parse_field(cls, name: str, content: object, captures: Mapping[str, Capture]) -> Any:
+        """Return the content of a field from its JSON form.
+
+        Args:
+            name: The name of the field.
+            content: Its content in JSON.
+            captures: The captures that the edit may use, by name.
+        """
+        return content
 
     def find_taps(self, sites: Sites, model: nn.Module) -> list[str]:
         """Return the full names of the taps that the edit changes.
@@ -176,17 +179,10 @@ class Edit:
             raise ArgumentError(
                 f"{kind.__name__} has no field {abbreviate(unknown)}; it has {', '.join(sorted(names))}"
             )
-        source = arguments.get("source")
-        if isinstance(source, str):
-            if not captures or source not in captures:
-                raise ArgumentError(
-                    f"this edit needs the capture {source[:80]!r}; pass it in captures={{{source[:80]!r}: ...}}"
-                )
-            arguments["source"] = captures[source]
-        if isinstance(arguments.get("mask"), str):
-            arguments["mask"] = masks.parse(arguments["mask"])
         for name, content in arguments.items():
-            kind.check_field(name, content)
+            arguments[name] = kind.parse_field(name, content, captures or {})
+            # also before construction: under jaxtyping's type checker, the constructor reports a wrong type itself
+            kind.check_field(name, arguments[name])
         return kind(**arguments)
 
 
@@ -199,7 +195,7 @@ def check_edits(edits: Edit | Sequence[Edit]) -> list[Edit]:
     return checked
 
 
-def normalise_indices(indices: object, name: str) -> Indices:
+def normalize_indices(indices: object, name: str) -> Indices:
     """Return the indices of a field in a form that can be compared: an index, a sorted tuple, or None for all."""
     if indices is None:
         return None

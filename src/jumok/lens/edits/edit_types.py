@@ -1,14 +1,16 @@
 """The five edits. A new edit is one class here.
 
-It says everything about itself: its fields and their checks (``check_field``), the taps that it changes (``tap_word``
-or ``find_taps``), and the change (``apply``).
+It says everything about itself: its fields, their checks (``check_field``) and their JSON (``parse_field``), the taps
+that it changes (``tap_word`` or ``find_taps``), and the change (``apply``).
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from reprlib import repr as abbreviate  # limits depth and length
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +22,11 @@ from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.sites import Sites, find_block, find_mlp, find_sites_of_block
 
-from .ablation import ABLATION_METHODS, ablate_output, get_activation
-from .edit_base import KEPT_WORDS, Edit, Indices, Layer, TapCall, as_tuple, check_option, is_integer_like
+from .ablation import ABLATION_METHODS, ablate_output, read_source
+from .edit_base import Edit, Indices, Layer, TapCall, as_tuple, check_option, is_integer_like
+
+#: the parts of a layer, and what ``keep`` records of each
+KEPT_WORDS = {"attention": "output", "mlp": "feedforward_output", "residual": "input"}
 
 
 @dataclass(frozen=True)
@@ -58,9 +63,15 @@ class Ablate(Edit):
     def check_field(cls, name: str, content: object) -> None:
         if name == "by":
             check_option(name, content, ABLATION_METHODS)
+        elif name in ("part", "source"):
+            _check_part_or_source(name, content)
         elif name == "seed" and not (is_integer_like(content) and 0 <= operator.index(content) < 2**63):
             raise ArgumentError(f"seed must be an integer from 0 to 2**63 - 1, not {abbreviate(content)}")
         super().check_field(name, content)
+
+    @classmethod
+    def parse_field(cls, name: str, content: object, captures: Mapping[str, Capture]) -> Any:
+        return _find_capture(content, captures) if name == "source" else content
 
     def find_taps(self, sites: Sites, model: nn.Module) -> list[str]:
         if self.part == "attention" and self.head is None:
@@ -84,9 +95,7 @@ class Ablate(Edit):
         """
         if self.by == "zero":
             return torch.zeros_like(output)
-        return ablate_output(
-            self.by, self.seed, self.source, output, call.tap, call.heads, call.attentions, call.first_row
-        )
+        return ablate_output(self, output, call)
 
 
 @dataclass(frozen=True)
@@ -155,11 +164,22 @@ class Patch(Edit):
             word = KEPT_WORDS[self.part]
             raise ArgumentError(f"a Patch needs another capture to read from: source=lens.run(..., keep={word!r})")
 
+    @classmethod
+    def check_field(cls, name: str, content: object) -> None:
+        if name in ("part", "source"):
+            _check_part_or_source(name, content)
+        super().check_field(name, content)
+
+    @classmethod
+    def parse_field(cls, name: str, content: object, captures: Mapping[str, Capture]) -> Any:
+        return _find_capture(content, captures) if name == "source" else content
+
     def find_taps(self, sites: Sites, model: nn.Module) -> list[str]:
         return find_part_taps(self.part, self.layer, sites, model)
 
     def apply(self, value: Tensor, call: TapCall) -> Tensor:
-        source = get_activation(self.source, call.tap, value)
+        assert self.source is not None
+        source = read_source(self.source, call.tap, value)
         source = source if call.heads is None else source[:, call.heads]
         return call.change_heads(value, lambda output: self._replace_rows(output, source, call.first_row))
 
@@ -244,6 +264,10 @@ class Remask(Edit):
             )
         super().check_field(name, content)
 
+    @classmethod
+    def parse_field(cls, name: str, content: object, captures: Mapping[str, Capture]) -> Any:
+        return masks.parse(content) if name == "mask" and isinstance(content, str) else content
+
     def apply(self, value: Mask | None, call: TapCall) -> Mask | None:
         if call.heads is None:
             return self.mask
@@ -262,15 +286,11 @@ class TemperatureScore(Score):
 
     def __init__(self, inner: Score, scaled_heads: tuple[int, ...] | None, temperature: int | float) -> None:
         self.inner, self.scaled_heads, self.temperature = inner, scaled_heads, temperature
-        self.sink, self.is_dot_product = inner.sink, inner.is_dot_product
+        self.sink, self.is_dot_product, self.hidden_width = inner.sink, inner.is_dot_product, inner.hidden_width
+        self.differs_by_head = inner.differs_by_head or scaled_heads is not None
 
     def check(self, query: Tensor, key: Tensor) -> None:
         self.inner.check(query, key)
-
-    @property
-    def heads(self) -> int:
-        """More than 1 if heads differ, so that the score must be evaluated on all heads at once."""
-        return 1 if self.scaled_heads is None else 2
 
     def evaluate(self, query: Tensor, key: Tensor) -> Tensor:
         return self.inner.evaluate(query, key) * self._build_inverse_temperatures(query)
@@ -302,6 +322,25 @@ def find_part_taps(part: str, layer: Layer, sites: Sites, model: nn.Module) -> l
     if part == "mlp":
         return [f"{find_mlp(model, site)}.feedforward_output" for site in sites.find_all(layer)]
     return [f"{site}.output" for site in sites.find_all(layer)]
+
+
+def _check_part_or_source(name: str, content: object) -> None:
+    """Raise an ArgumentError if the field ``part`` or ``source`` has a wrong type."""
+    if name == "part":
+        check_option(name, content, KEPT_WORDS)
+    elif content is not None and not isinstance(content, Capture):
+        raise ArgumentError(f"source must be a capture, or its name in JSON, not {abbreviate(content)}")
+
+
+def _find_capture(source: object, captures: Mapping[str, Capture]) -> Any:
+    """Return the capture that a source in JSON names; something else is returned unchanged."""
+    if not isinstance(source, str):
+        return source
+    if source not in captures:
+        raise ArgumentError(
+            f"this edit needs the capture {source[:80]!r}; pass it in captures={{{source[:80]!r}: ...}}"
+        )
+    return captures[source]
 
 
 def _check_part_has_heads(part: str, head: Indices) -> None:

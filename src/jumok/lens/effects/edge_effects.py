@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.errors import ArgumentError, Progress
+from jumok.errors import ArgumentError
 from jumok.lens.edits.apply_edits import KnockOutEdgePerRow
 from jumok.lens.edits.edit_types import KnockOut
+from jumok.reporting import Progress
 
 from .edit_runner import EditRunner
 from .effect_table import Effect, sort_by_size

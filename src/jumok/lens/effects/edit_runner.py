@@ -62,14 +62,14 @@ class EditRunner:
         inputs = [repeat_input(model_input, rows) for model_input in self.inputs]
         settings = {name: repeat_input(setting, rows) for name, setting in self.settings.items()}
         skipped = self.restart.list_blocks_before([site])
-        with self.lens.execute(), self.restart.skip(skipped, rows), listen(listener):
+        with self.lens.prepare_model(), self.restart.skip(skipped, rows), listen(listener):
             answer = extract_answer(self.model(*inputs, **settings))
         return self.metric(answer.tensor, self.clean_answer) - self.clean_value
 
     def compute_gradients(self) -> dict[str, Float[Tensor, "head query width"]]:
         """Compute the gradient of the metric with respect to the output of each head, by site."""
         leaves = GradientLeaves(frozenset(self.capture.attentions))
-        with torch.enable_grad(), self.lens.execute(), listen(leaves):
+        with torch.enable_grad(), self.lens.prepare_model(), listen(leaves):
             answer = extract_answer(self.model(*self.inputs, **self.settings))
             metric = self.metric.surrogate(self.clean_answer)(answer.tensor, self.clean_answer)[0]
             if not metric.requires_grad:

@@ -14,7 +14,7 @@ import torch
 from jumok.draw import save_effect_map
 from jumok.errors import ArgumentError
 from jumok.lens.edits.edit_base import Edit
-from jumok.lens.sites import AxisSides, Sites, normalise_index
+from jumok.lens.sites import AxisSides, Sites, normalize_index
 
 from .metrics import Metric
 
@@ -176,7 +176,7 @@ class Effects:
             site = sites.find(layer)
             layer = sites.get_layer(site)
             if self.head_counts:
-                head = normalise_index(head, self.head_counts[self.sites.index(site)], site, "heads")
+                head = normalize_index(head, self.head_counts[self.sites.index(site)], site, "heads")
         for row in self.rows:
             if (row.layer, row.head, row.query, row.key) == (layer, head, query, key):
                 return row

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from jumok import defaults
-from jumok.errors import ArgumentError, Progress, Report
+from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.edits.ablation import ABLATION_METHODS
 from jumok.lens.edits.apply_edits import AblateHeadPerRow
@@ -27,6 +27,7 @@ from jumok.lens.edits.edit_base import TapCall
 from jumok.lens.edits.edit_types import Ablate
 from jumok.lens.lens import Lens, LensModel
 from jumok.lens.sites import SOURCE
+from jumok.reporting import Progress, Report
 
 from .edge_effects import measure_edges
 from .edit_runner import EditRunner

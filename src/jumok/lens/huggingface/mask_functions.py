@@ -21,7 +21,7 @@ from jumok.attention.grid import BlockGrid, Grid
 from jumok.attention.mask import Mask
 from jumok.attention.mask.base import PARTIAL
 
-MaskFunction = Callable[..., Any]  # (batch, head, query, key) -> may attend
+MaskPredicate = Callable[..., Any]  # (batch, head, query, key) -> may attend
 Device = torch.device | str
 
 
@@ -140,7 +140,7 @@ def create_mask_function(masking: ModuleType, implementation: str) -> Callable[.
         kv_length: int,
         q_offset: int | Tensor = 0,
         kv_offset: int | Tensor = 0,
-        mask_function: MaskFunction | None = None,
+        mask_function: MaskPredicate | None = None,
         attention_mask: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
         device: Device = "cpu",
@@ -177,7 +177,7 @@ def create_mask_function(masking: ModuleType, implementation: str) -> Callable[.
     return build_mask
 
 
-def translate_mask_function(function: MaskFunction, masking: ModuleType) -> Mask | None:
+def translate_mask_function(function: MaskPredicate, masking: ModuleType) -> Mask | None:
     """Translate a mask function of transformers into a mask expression; None where it allows everything."""
     if function is masking.causal_mask_function:
         return masks.causal
@@ -191,7 +191,7 @@ def translate_mask_function(function: MaskFunction, masking: ModuleType) -> Mask
     return PredicateMask(function)
 
 
-def _combine_restrictions(functions: tuple[MaskFunction, ...], masking: ModuleType) -> Mask | None:
+def _combine_restrictions(functions: tuple[MaskPredicate, ...], masking: ModuleType) -> Mask | None:
     """Translate mask functions that must all allow a cell; None if none of them forbids anything."""
     conjunction: Mask | None = None
     is_causal = masking.causal_mask_function in functions
@@ -206,17 +206,17 @@ def _combine_restrictions(functions: tuple[MaskFunction, ...], masking: ModuleTy
     return conjunction
 
 
-def _translate_window(function: MaskFunction, size: int) -> Mask:
+def _translate_window(function: MaskPredicate, size: int) -> Mask:
     """Return a window; a window of 0, which allows nothing, keeps its function."""
     return masks.window(size) if size > 0 else PredicateMask(function)
 
 
-def get_factory_name(function: MaskFunction) -> str:
+def get_factory_name(function: MaskPredicate) -> str:
     """Return the name of the function of transformers that created a mask function; "" where there is none."""
     return function.__qualname__.partition(".")[0] if isinstance(function, FunctionType) else ""
 
 
-def _get_closure_value(function: MaskFunction) -> Any:
+def _get_closure_value(function: MaskPredicate) -> Any:
     """Return the first variable that an inner function captured, for example the size of a window."""
     assert isinstance(function, FunctionType) and function.__closure__
     return function.__closure__[0].cell_contents

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jumok.errors import DataError, StageProgress
+from jumok.errors import DataError
+from jumok.reporting import StageProgress
 from jumok.retrieval.files.read_passages import read_open_file
 from jumok.retrieval.files.safe_folder import (
     TEXT_ENDINGS,

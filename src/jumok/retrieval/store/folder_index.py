@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jumok.defaults import INDEXED_FILES
-from jumok.errors import ArgumentError, CheckpointError, DataError, Report, StageProgress
+from jumok.errors import ArgumentError, CheckpointError, DataError
+from jumok.reporting import Report, StageProgress
 from jumok.retrieval.files.safe_folder import SafeFolder, SkipLog, SkippedFile, make_printable
 from jumok.retrieval.passage import Passage
 

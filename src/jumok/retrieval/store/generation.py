@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from jumok.data.catalogue.cache import get_cache_folder
-from jumok.errors import ArgumentError, DataError, JumokError, Report
+from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.files import compute_sha256, flush_to_disk, read_limited, write_atomically
+from jumok.reporting import Report
 from jumok.retrieval.files.read_passages import PASSAGES_VERSION
 from jumok.retrieval.search.bm25 import TERMS_VERSION
 

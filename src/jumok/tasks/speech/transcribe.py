@@ -17,14 +17,14 @@ from .audio_window import compute_features, cut_features, read_samples, require_
 from .transcript import Segment, Transcript, TranscriptionSettings, describe_foreign_speech
 from .window_decoding import TokenRules, WindowText, decode_window, detect_language
 
-Progress = Callable[[float, float], None]  # seconds transcribed, seconds in all
+SecondsProgress = Callable[[float, float], None]  # seconds transcribed, seconds in all
 
 
 def transcribe(
     loaded: Loaded,
     samples: Float[Tensor, " sample"],
     settings: TranscriptionSettings | None = None,
-    progress: Progress | None = None,
+    progress: SecondsProgress | None = None,
 ) -> Transcript:
     """Return the transcript of a recording.
 
@@ -47,7 +47,7 @@ def transcribe_segments(
     loaded: Loaded,
     samples: Float[Tensor, " sample"],
     settings: TranscriptionSettings | None = None,
-    progress: Progress | None = None,
+    progress: SecondsProgress | None = None,
 ) -> Iterator[Segment]:
     """Yield the segments of a transcript, as ``transcribe`` returns it, as soon as their window is decoded."""
     return _Transcription(loaded, samples, settings).run(progress)
@@ -83,7 +83,7 @@ class _Transcription:
     def _build_prompt(self) -> list[int]:
         return self.tokens.build_prompt(self.language, task=self.settings.task, timestamps=self.timestamps)
 
-    def run(self, progress: Progress | None) -> Iterator[Segment]:
+    def run(self, progress: SecondsProgress | None) -> Iterator[Segment]:
         """Decode window after window."""
         rules = TokenRules(self.tokens, self.timestamps, self.model.config.vocabulary, self.model.device)
         seek = 0

@@ -8,7 +8,8 @@ from typing import Any
 
 from jumok import defaults
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
-from jumok.errors import ArgumentError, get_reader_language
+from jumok.errors import ArgumentError
+from jumok.reporting import get_reader_language
 
 MAX_BEAMS = 64  # each takes as long as a text of its own
 SAMPLING_TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
