@@ -26,8 +26,9 @@ from torch import Tensor
 from jumok.data.readers import text_examples
 from jumok.data.readers.lines import Paths, ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import DataError, Report
+from jumok.errors import DataError
 from jumok.files import compute_sha256, create_folder_atomically, read_limited, write_atomically
+from jumok.reporting import Report
 
 FORMAT = "jumok tokens 1"
 INDEX_FILE = "index.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jumok.bilingual_text import Text, Texts
-from jumok.errors import Progress
+from jumok.reporting import Progress
 
 Cell = str | Text
 

@@ -15,8 +15,9 @@ import torch
 
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.passage_tokens import encode_passages
-from jumok.errors import ArgumentError, Progress
+from jumok.errors import ArgumentError
 from jumok.lens import KnockOut, Lens
+from jumok.reporting import Progress
 from jumok.retrieval import FolderIndex
 from jumok.tasks.ask import Answer, AskSettings, FusionReader, PromptReader, Reader, Reading, ask, create_reader
 from jumok.tasks.ask.answer_question import NEAR_HITS, measure_controls

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.errors import ArgumentError, StageProgress
+from jumok.errors import ArgumentError
 from jumok.lens import Edit
 from jumok.lens.huggingface.router import EDITABLE
 from jumok.lens.sites import SOURCE, TARGET, AxisSides
+from jumok.reporting import StageProgress
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.tasks.speech.listening import transcribe_with_edits
 

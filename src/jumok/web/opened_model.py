@@ -17,7 +17,7 @@ from torch import nn
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
-from jumok.errors import ArgumentError, JumokError, StageProgress, describe_type
+from jumok.errors import ArgumentError, JumokError, describe_type
 from jumok.lab.model_steps import KEPT
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture, Edit, Lens
@@ -25,6 +25,7 @@ from jumok.lens.effects.metrics import extract_answer
 from jumok.lens.restart import read_versions
 from jumok.lens.run_progress import RunProgress
 from jumok.models import Model
+from jumok.reporting import StageProgress
 from jumok.tap import Listener, listen
 from jumok.tasks.labelled_input import LabelledInput, prepare_input
 from jumok.tasks.transformers_input import locate_patches

@@ -21,9 +21,10 @@ import msgspec
 
 from jumok import __version__
 from jumok.defaults import LANGUAGES
-from jumok.errors import ArgumentError, StageProgress
+from jumok.errors import ArgumentError
 from jumok.files import write_atomically
 from jumok.lens import Edit
+from jumok.reporting import StageProgress
 
 from . import messages
 from .answers.head_measures import describe_kinds

@@ -11,7 +11,7 @@ import numpy
 from jumok.attention.mask import Mask
 from jumok.attention.mask.base import And, Not
 from jumok.attention.mask.position_masks import Causal, Edge, Window
-from jumok.errors import Progress
+from jumok.reporting import Progress
 
 from . import messages
 from .answers.site_maps import SiteMap, WindowMap

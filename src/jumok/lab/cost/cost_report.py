@@ -9,10 +9,11 @@ from typing import Any
 
 from jumok.bilingual_text import Text, Texts
 from jumok.draw import save_line_plot
-from jumok.errors import ArgumentError, Progress
+from jumok.errors import ArgumentError
 from jumok.lab.result import Cell, Result, Table
 from jumok.models import Config
 from jumok.models.gpt import GPTConfig
+from jumok.reporting import Progress
 
 from .layer_growth import KERNEL, LayerGrowth, compare_layers, count_layer_operations
 from .measurements import read_available_memory

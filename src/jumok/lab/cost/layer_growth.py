@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from jumok.attention import attend
-from jumok.errors import ArgumentError, Progress
+from jumok.errors import ArgumentError
 from jumok.lab.result import count_steps
+from jumok.reporting import Progress
 
 from .measurements import read_available_memory, time_calls
 

@@ -16,8 +16,9 @@ from importlib import import_module
 from pathlib import Path
 
 from jumok.bilingual_text import Text, Texts
-from jumok.errors import ArgumentError, Progress
+from jumok.errors import ArgumentError
 from jumok.lab.result import Result, Table
+from jumok.reporting import Progress
 
 __all__ = ["EXPERIMENTS", "Experiment", "Result", "Table", "Text", "run_experiment"]
 

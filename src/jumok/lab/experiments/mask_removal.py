@@ -21,10 +21,11 @@ from jumok.checkpoint.load import load
 from jumok.data.datasets import toy_tasks
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
 from jumok.draw import AXIS_NAMES, save_head_grid
-from jumok.errors import ArgumentError, Progress
+from jumok.errors import ArgumentError
 from jumok.lab.result import Result, build_table, count_steps
 from jumok.lens import Lens, Remask
 from jumok.models.gpt import GPT, GPTConfig
+from jumok.reporting import Progress
 
 from .toy_training import (
     compute_answer_accuracy,

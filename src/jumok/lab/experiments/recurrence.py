@@ -14,11 +14,12 @@ import torch
 
 from jumok.bilingual_text import Text, Texts, join_numbers
 from jumok.draw import LinePanel, save_panel_row
-from jumok.errors import ArgumentError, Progress
+from jumok.errors import ArgumentError
 from jumok.lab.cost.measurements import time_calls
 from jumok.lab.result import Cell, Result, Table, count_steps
 from jumok.lens import Lens
 from jumok.models import Model
+from jumok.reporting import Progress
 from jumok.threads import use_threads
 
 from .copy_task import (

@@ -18,8 +18,9 @@ from jumok.attention import attend
 from jumok.attention import score as scores
 from jumok.bilingual_text import Texts
 from jumok.draw import save_line_plot
-from jumok.errors import ArgumentError, Progress
+from jumok.errors import ArgumentError
 from jumok.lab.result import Result, build_table
+from jumok.reporting import Progress
 
 TEXTS = Texts(__file__)
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from jumok.errors import ArgumentError, StageProgress
+from jumok.errors import ArgumentError
 from jumok.lens import Effect, Effects, effect
 from jumok.lens.describe.head_profile import build_profiler
 from jumok.lens.describe.table_rows import build_table_rows
 from jumok.lens.effects import metrics
 from jumok.lens.effects.metrics import Metric
+from jumok.reporting import StageProgress
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.web import messages
 from jumok.web.inspection import Inspection
