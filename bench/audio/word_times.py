@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from head_choice import CALIBRATION_VOICES, SCORING_TEXTS, SCORING_VOICES, choose_heads, compute_interval
 from torch import Tensor
 
 import jumok
@@ -30,14 +31,9 @@ from jumok.data.audio.utterance import SpokenWord
 from jumok.data.datasets.speech_recordings import list_recordings
 from jumok.lab.experiments.timed_speech import (
     CALIBRATION_TEXTS,
-    CALIBRATION_VOICES,
-    SCORING_TEXTS,
-    SCORING_VOICES,
     HeardSpeech,
     TimedSpeech,
-    choose_heads,
     compute_errors,
-    compute_interval,
     compute_median,
     list_heads,
     match_words,

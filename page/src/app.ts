@@ -96,7 +96,7 @@ export class App {
   /** Connect: ask who answers, then run the first input. */
   async start(): Promise<void> {
     try {
-      const { body } = await this.client.ask("hello", { language: this.language.value });
+      const { body } = await this.client.ask("hello", {});
       const { linked } = this;
       batch(() => {
         this.hello.value = body;

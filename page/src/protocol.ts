@@ -491,7 +491,6 @@ export interface SavedIndex {
 
 /** The first ask. */
 export interface HelloAsk {
-  language?: string | null;
 }
 
 /** Tell the session where the user is. */

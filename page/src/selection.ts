@@ -27,7 +27,7 @@ export class SelectionState {
   }
 }
 
-/** Return a selection that exists in a run; without one, the last head of the last site. */
+/** Return a selection that exists in a run; without one, the first head of the last site. */
 export function checkSelection(run: Run, selection: Selection | null | undefined): Selection {
   const last = run.sites.length - 1;
   const chosen = selection ?? { site: last, head: 0, query: null, key: null };

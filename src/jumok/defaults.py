@@ -22,6 +22,8 @@ FIELD_SYNONYMS = {
     "d_model": "width", "dim": "width", "hidden_size": "width", "n_embd": "width", "n_layer": "layers",
     "depth": "layers", "num_layers": "layers", "n_head": "heads", "num_heads": "heads", "vocab_size": "vocabulary",
 }  # fmt: skip
+IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")  # the image files that Jumok reads
+AUDIO_EXTENSIONS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3")
 INDEXED_FILES = 200_000  # jumok index: the largest number of files in a folder
 FORMATS = ("jumok", "huggingface")  # jumok.save, jumok export
 EXPORT_FORMAT = "huggingface"  # jumok export
@@ -29,7 +31,18 @@ EXPORT_FORMAT = "huggingface"  # jumok export
 #: languages of the texts that lessons print
 LANGUAGES = ("en", "ko")
 
-#: the models that come with the package, in folders beside jumok/checkpoint. tiny: two blocks on bytes, trained by the
-#: recipe "induction"; translator: Korean and English sentences of a small grammar, trained by the recipe "translate"
-INCLUDED_MODELS = ("tiny", "translator")
+#: the models that come with the package, in folders beside jumok/checkpoint, with their titles on the page and their
+#: descriptions in jumok data; tiny was trained by the recipe "induction", translator by the recipe "translate"
+INCLUDED_MODELS = {
+    "tiny": {
+        "title": "tiny (bytes, 2 layers)",
+        "en": "a two-block byte model that continues repeated text; comes with the package",
+        "ko": "반복되는 텍스트를 이어 쓰는 바이트 모델(블록 2개), 패키지에 포함",
+    },
+    "translator": {
+        "title": "translator (Korean, English)",
+        "en": "translates simple sentences between Korean and English; comes with the package",
+        "ko": "한국어와 영어의 간단한 문장을 서로 번역하는 모델, 패키지에 포함",
+    },
+}
 LOADABLE_MODELS = ("smollm2", "minilm", "whisper-tiny-en")  # the catalogue models that one of our families can load

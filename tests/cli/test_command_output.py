@@ -7,8 +7,8 @@ import json
 import pytest
 from rich.cells import cell_len
 
+from jumok.bilingual_text import Text
 from jumok.cli.command_output import CommandOutput, format_table
-from jumok.lab.bilingual_text import Text
 
 
 def test_json_is_one_line_and_keeps_hangul(capsys: pytest.CaptureFixture[str]) -> None:

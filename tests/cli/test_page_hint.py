@@ -12,8 +12,8 @@ from threading import Thread
 import pytest
 from click.testing import CliRunner
 
+from jumok.bilingual_text import Text
 from jumok.cli import cli, page_hint
-from jumok.lab.bilingual_text import Text
 
 PAGE = Path(__file__).parents[2] / "page" / "src"
 TEXT = "the cat sat; the cat"

@@ -21,9 +21,14 @@ from transformers.models.deit.image_processing_pil_deit import DeiTImageProcesso
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from image_drawing import draw_image
-from jumok.data.images.image_files import is_image_path, open_image, read_image
+from jumok.data.images.image_files import image_to_tensor, is_image_path, open_image
 from jumok.data.images.preparation import RESAMPLINGS, Preparation
 from jumok.errors import ImageError, JumokError
+
+
+def read_image(image: object, channels: int = 3) -> torch.Tensor:
+    """Read the path of a file, or a Pillow image, as numbers from 0 to 1."""
+    return image_to_tensor(open_image(image, channels)).float() / 255
 
 
 def blend_with_white(image: Image.Image) -> Image.Image:
@@ -274,9 +279,10 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     draw_image(40, 30).save(folder / "good.png")
     program = (
         "import json, resource, sys, time\n"
-        "from jumok.data.images.image_files import read_image\n"
+        "from jumok.data.images.image_files import image_to_tensor, open_image\n"
         "from jumok.errors import JumokError\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
+        "read_image = lambda path: image_to_tensor(open_image(path, 3))\n"
         "read_image(sys.argv[1] + '/good.png')\n"
         "for name in sys.argv[2:]:\n"
         "    start, before = time.process_time(), peak()\n"

@@ -190,7 +190,7 @@ def test_what_is_not_defined_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     cells = {row[0]: row[1] for row in fourier.tables[1].select_language("en")}
     assert cells["weights of one head"] == "none: a Fourier transform mixes the tokens"
     assert cells["key/value cache"] == "none: the model has no decoder"
-    sentences = " ".join(text.english for text in fourier.exceptions)
+    sentences = " ".join(text.english for text in fourier.sentences)
     assert "do not fit into the available 1,000 bytes" in sentences and "Fourier transform is not counted" in sentences
 
     recurrent = report_cost(CONFIGS["rnn_seq2seq"], 5)

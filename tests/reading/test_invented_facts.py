@@ -9,7 +9,6 @@ import pytest
 
 from jumok.data.datasets.invented_facts import (
     FACT_KINDS,
-    NAME_KINDS,
     PassageQuestion,
     find_name_part,
     make_name,
@@ -71,7 +70,7 @@ def test_questions_are_pure_functions_of_their_seed() -> None:
 
 def test_names_of_the_parts_are_disjoint() -> None:
     generator, counts = random.Random(1), dict.fromkeys(("train", "validation", "report"), 0)
-    for kind in NAME_KINDS:
+    for kind in ("person", "town", "dog", "ship"):
         for part in counts:
             assert all(find_name_part(make_name(generator, kind, part)) == part for _ in range(50))
     for number in range(50):

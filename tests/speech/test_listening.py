@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,13 +28,10 @@ from jumok.lab.experiments.listening import (
 )
 from jumok.lab.experiments.timed_speech import (
     CALIBRATION_TEXTS,
-    SCORING_TEXTS,
     HeardSpeech,
     TimedSpeech,
     Voice,
-    choose_heads,
     compute_errors,
-    compute_interval,
     compute_median,
     count_word_errors,
     list_heads,
@@ -43,6 +41,10 @@ from jumok.lab.experiments.timed_speech import (
 from jumok.lab.result import Result
 from jumok.tasks.speech import Transcript
 from jumok.tasks.speech.word_times import WindowWeights, WordTokens
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "audio"))
+
+from head_choice import SCORING_TEXTS, choose_heads, compute_interval  # type: ignore[import-not-found]
 
 RATE = 16_000
 

@@ -169,7 +169,7 @@ def test_too_many_asks_are_refused_as_busy(client, monkeypatch) -> None:
     held = HeldModel(monkeypatch)
     running = client.begin("run", model="tiny", text=TEXT, edits=[])
     assert held.is_inside.wait(60)
-    clients = [PageClient(client.session) for _ in range(session_module.MAX_HEAVY_ASKS + 1)]
+    clients = [PageClient(client.session) for _ in range(session_module.MAX_RUN_ASKS + 1)]
     asks = [other.begin("run", model="tiny", text=TEXT, edits=[]) for other in clients]
     with pytest.raises(FailedAskError) as failure:
         clients[-1].wait(asks[-1])

@@ -45,7 +45,7 @@ CHECKPOINT_NAME = re.compile(r"step-(\d{8,12})(?:-(\d{1,4}))?")
 # The temporary names that Jumok creates. A user may keep other dot-files (.git, .notes.md) in a run's folder.
 TEMPORARY_FILE = re.compile(
     r"\.[\w-]+\.(?:json|jsonl|md|png|wav|safetensors)\.[0-9a-f]{8}"  # files.replace_file
-    r"|\.[\w-]+-[0-9a-f]{12}\.part"  # token shards
+    r"|\.(?:tokens|tokenizer)\.\w{8}"  # files.create_folder_atomically
 )
 TEMPORARY_CHECKPOINT = re.compile(
     rf"\.gone-{CHECKPOINT_NAME.pattern}-[0-9a-f]{{8}}"  # remove_checkpoint

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +13,12 @@ from jumok import defaults
 from .command import show_status
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from jumok.checkpoint import Loaded
     from jumok.checkpoint.transformers_folder import LoadedTransformers
     from jumok.tasks.labelled_input import LabelledInput
 
 TEXT_SUFFIXES = (".txt", ".md")
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
-AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3")
+MEDIA_SUFFIXES = (*defaults.IMAGE_EXTENSIONS, *defaults.AUDIO_EXTENSIONS)
 DEFAULT_MODEL = "tiny"  # comes with the package
 
 limit_option = click.option(
@@ -60,13 +55,13 @@ def read_if_text_file(argument: str) -> str:
 
     path = Path(argument)
     suffix = path.suffix.lower()
-    if suffix not in (*TEXT_SUFFIXES, *IMAGE_SUFFIXES, *AUDIO_SUFFIXES) or argument != argument.strip():
+    if suffix not in (*TEXT_SUFFIXES, *MEDIA_SUFFIXES) or argument != argument.strip():
         return argument
     if not _is_file(path):
         if len(argument.split()) > 1:
             return argument
         raise ArgumentError(f"there is no file {argument}; if it is text rather than a path, put a space before it")
-    if suffix in (*IMAGE_SUFFIXES, *AUDIO_SUFFIXES):
+    if suffix in MEDIA_SUFFIXES:
         return argument
     try:
         return path.read_text(encoding="utf-8").rstrip("\n")
@@ -178,25 +173,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
-
-
-@contextmanager
-def explain_failures(model: nn.Module) -> Iterator[None]:
-    """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
-    from jumok.errors import ArgumentError, JumokError
-    from jumok.models import Model
-
-    try:
-        yield
-    except (JumokError, OSError):
-        raise
-    except Exception as error:
-        if isinstance(model, Model):
-            raise
-        raise ArgumentError(
-            f"{type(model).__name__} cannot run on this input: {str(error)[:300]}; jumok.Lens(model).run(**inputs) "
-            "takes any tensors"
-        ) from error
 
 
 def input_to_json(labelled: LabelledInput) -> dict[str, Any]:

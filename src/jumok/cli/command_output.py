@@ -18,7 +18,7 @@ from jumok.reporting import get_reader_language
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from jumok.lab.bilingual_text import Text
+    from jumok.bilingual_text import Text
 
 
 class CommandOutput:

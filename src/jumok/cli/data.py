@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jumok.defaults import INCLUDED_MODELS
 from jumok.files import LossyStream
 
 from .command import Group, json_option
@@ -14,20 +15,6 @@ from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.data.catalogue import Entry
-
-# The models that come with the package are not entries of the catalogue: name, English and Korean description.
-INCLUDED_MODELS = (
-    (
-        "tiny",
-        "a two-block byte model that continues repeated text; comes with the package",
-        "반복되는 텍스트를 이어 쓰는 바이트 모델(블록 2개), 패키지에 포함",
-    ),
-    (
-        "translator",
-        "translates simple sentences between Korean and English; comes with the package",
-        "한국어와 영어의 간단한 문장을 서로 번역하는 모델, 패키지에 포함",
-    ),
-)
 
 
 @click.group(
@@ -78,8 +65,8 @@ def list_entries(in_korean: bool, as_json: bool) -> None:
         size = catalogue.format_megabytes(entry.download_size)
         cached = "cached" if catalogue.locate_entry(entry.name) is not None else "-"
         rows.append((entry.name, entry.kind, size, cached, entry.korean if in_korean else entry.english))
-    for name, english, korean in INCLUDED_MODELS:
-        rows.append((name, "model", "-", "cached", korean if in_korean else english))
+    for name, texts in INCLUDED_MODELS.items():  # these are not entries of the catalogue
+        rows.append((name, "model", "-", "cached", texts["ko" if in_korean else "en"]))
     output.print_table("llrll", rows)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jumok.lab.bilingual_text import Texts
+from jumok.bilingual_text import Texts
 
 from .command import Command, json_option, language_option
 from .command_output import CommandOutput

@@ -11,7 +11,6 @@ import click
 from jumok import defaults
 
 from .arguments import (
-    explain_failures,
     input_to_json,
     limit_option,
     load_and_prepare,
@@ -117,6 +116,7 @@ def effect(
     compared with random edges of similar weight."""
     from jumok.lens import effect as measure
     from jumok.lens.effects.effect_table import EffectFigure
+    from jumok.web.opened_model import explain_failures
 
     kind = _choose_metric(**metric_options)
     _refuse_unused_options(context, over)

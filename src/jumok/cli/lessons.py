@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jumok.lab.bilingual_text import Text
+from jumok.bilingual_text import Text
 from jumok.lab.experiments import EXPERIMENTS, run_experiment
 
 from .command import (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from jumok.lab.bilingual_text import Text
+from jumok.bilingual_text import Text
 
 MAX_TEXT = 80  # letters of an input that the line repeats
 EXAMPLE = ("tiny", "the cat sat; the cat")

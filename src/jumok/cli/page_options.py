@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jumok.lab.bilingual_text import Text
+from jumok.bilingual_text import Text
 
 from .arguments import parse_layer, read_page_input
 from .command import list_given_options, show_progress

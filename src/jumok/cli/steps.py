@@ -10,7 +10,7 @@ import click
 
 from jumok import defaults
 
-from .arguments import explain_failures, load_and_prepare, parse_layer
+from .arguments import load_and_prepare, parse_layer
 from .command import (
     Command,
     add_picture_options,
@@ -200,6 +200,7 @@ def _split_labels(arguments: tuple[str, ...], source: str | None) -> dict[str, A
 def _build_model_example(arguments: tuple[str, ...], options: dict[str, Any], as_json: bool) -> Example:
     from jumok.lab.model_steps import KEPT, build_model_steps
     from jumok.lens import Lens
+    from jumok.web.opened_model import explain_failures
 
     if len(arguments) != 1:
         raise click.UsageError(f"--model reads one text, not {len(arguments)}; put the text in quotes")

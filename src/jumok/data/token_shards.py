@@ -5,13 +5,12 @@ A folder of tokens is written atomically. Memory use for writing and reading doe
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
-import shutil
 import time
-import uuid
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate
@@ -28,7 +27,7 @@ from jumok.data.readers import text_examples
 from jumok.data.readers.lines import Paths, ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import DataError
-from jumok.files import compute_sha256, flush_to_disk, read_limited, write_atomically
+from jumok.files import compute_sha256, create_folder_atomically, read_limited, write_atomically
 from jumok.reporting import Report
 
 FORMAT = "jumok tokens 1"
@@ -107,11 +106,11 @@ def write_shards(
     if target.exists() or target.is_symlink():
         raise DataError(f"{target} already exists; remove it, or choose another folder for the tokens")
 
-    temporary = target.with_name(f".{target.name}-{uuid.uuid4().hex[:12]}.part")
     try:
-        temporary.mkdir(parents=True)
-        writer = ShardWriter(temporary, vocabulary, unknown, shard_tokens)
-        try:
+        with (
+            create_folder_atomically(target) as temporary,
+            contextlib.closing(ShardWriter(temporary, vocabulary, unknown, shard_tokens)) as writer,
+        ):
             reported_at = time.monotonic()
             for token_ids in token_lists:
                 writer.append(token_ids)
@@ -119,10 +118,6 @@ def write_shards(
                     reported_at = time.monotonic()
                     report(f"{writer.tokens:,} tokens")
             writer.finish(fingerprint)
-            temporary.rename(target)
-        finally:
-            writer.close()
-            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise DataError(f"tokens cannot be written to {target}: {error.strerror or error}") from error
 
@@ -148,9 +143,8 @@ class HashedFile:
         self.size += len(content)
 
     def finish(self) -> str:
-        """Write everything to disk, close the file, and return its SHA-256."""
+        """Close the file and return its SHA-256."""
         self.close()
-        flush_to_disk(self.path)
         return self._digest.hexdigest()
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""Experiments on how attention works and what it costs: commands `steps`, `attend`, `demo`, `experiment`, `cost`."""
+"""How attention works and what it costs; commands `steps`, `attend`, `experiment`, `cost`, `check`, `compare`."""

@@ -17,8 +17,7 @@ from torch import Tensor
 from jumok.attention import attend
 from jumok.attention import score as scores
 from jumok.attention.mask import Mask
-
-from .bilingual_text import Text, Texts
+from jumok.bilingual_text import Text, Texts
 
 Matrix = Float[Tensor, "_ _"]
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jumok.lab.bilingual_text import Text, Texts
+from jumok.bilingual_text import Text, Texts
+from jumok.reporting import Progress
 
-Progress = Callable[[int, int], None]  # takes the finished and the total number of steps
 Cell = str | Text
 
 
@@ -59,18 +59,18 @@ class Result:
         numbers: What was computed, by name: plain numbers, and dataclasses of them.
         sentences: What the numbers show.
         exceptions: A sentence for each case in which the lesson did not come out; empty if it always did.
-        draw: Draws the numbers into a file, with labels in a language, and returns its path.
+        _draw: Draws the numbers into a file, with labels in a language, and returns its path.
     """
 
     numbers: Mapping[str, Any]
     tables: Sequence[Table]
     sentences: Sequence[Text]
     exceptions: Sequence[Text]
-    draw: Callable[[str | Path, str], Path] = field(compare=False)
+    _draw: Callable[[str | Path, str], Path] = field(compare=False)
 
     def save_picture(self, target: str | Path, language: str = "en") -> Path:
         """Draw the numbers as PNG or SVG, by the suffix, and return the path."""
-        return self.draw(target, language)
+        return self._draw(target, language)
 
     def to_json(self, language: str = "en") -> dict[str, Any]:
         """Return the numbers, and the sentences in one language, for JSON."""

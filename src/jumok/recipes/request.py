@@ -75,7 +75,7 @@ class TrainingRequest:
     @classmethod
     def from_json(cls, values: Mapping[str, Any], folder: Path, show_message: Report) -> TrainingRequest:
         """Return the request that ``to_json`` stored."""
-        values = {"encoding": None, **values}  # runs of earlier versions have none
+        values = {"encoding": None, **values}  # runs of development versions before 0.1.0 have none
         for name, kind in STORED_KINDS.items():
             if name not in values:
                 raise ArgumentError(f"{name} is missing")

@@ -44,7 +44,6 @@ class HelloAsk(Ask):
     """The first ask."""
 
     body = messages.Hello
-    language: str | None = None
 
 
 class SelectAsk(Ask):

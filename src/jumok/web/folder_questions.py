@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.passage_tokens import encode_passages
 from jumok.errors import ArgumentError
 from jumok.lens import KnockOut, Lens
+from jumok.reporting import Progress
 from jumok.retrieval import FolderIndex
 from jumok.tasks.ask import Answer, AskSettings, FusionReader, PromptReader, Reader, Reading, ask, create_reader
 from jumok.tasks.ask.answer_question import NEAR_HITS, measure_controls
@@ -31,7 +32,6 @@ from .work_queue import Job, Send
 
 MAX_ANSWERS = 4  # of all clients together
 PAGE_PASSAGES = 3  # the page compares passages, so it reads several by default
-Progress = Callable[[int, int], None]
 # what ``ask`` reports, as a word that the page translates
 STAGES = {"searching": "searching", "reading": "answering", "cutting each passage": "cutting"}
 

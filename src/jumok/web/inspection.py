@@ -14,6 +14,7 @@ from jumok.errors import ArgumentError
 from jumok.lens import Edit
 from jumok.lens.huggingface.router import EDITABLE
 from jumok.lens.sites import SOURCE, TARGET, AxisSides
+from jumok.reporting import StageProgress
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.tasks.speech.listening import transcribe_with_edits
 
@@ -21,7 +22,7 @@ from . import messages
 from .answers import predictions
 from .answers.input_media import Picture, Sound, draw_picture, get_sound
 from .answers.site_maps import SiteMap, describe_sites, locate_edits_in_windows
-from .opened_model import OpenedModel, Pass, Progress, get_clean_pass, run_pass, watch_taps
+from .opened_model import OpenedModel, Pass, explain_failures, get_clean_pass, run_pass, watch_taps
 
 if TYPE_CHECKING:
     from .folder_questions import AnsweredPrompt
@@ -118,7 +119,7 @@ class Inspection:
             clean=clean_rows,
             edited=edited_rows,
             # kept: reading a row of every head takes longer than an edit of a small model
-            first_selection=self.opened.remember("selection", self.clean, lambda: _choose_selection(self)),
+            first_selection=self.opened.remember("selection", self.clean, lambda: _suggest_selection(self)),
             change=None if edited is None else predictions.measure_change(clean.last, edited.last),
             seconds=self.seconds,
         )
@@ -157,7 +158,7 @@ def read_page_edits(edits: Sequence[dict[str, Any]], start_edits: Sequence[Edit]
     return tuple(converted)
 
 
-def _choose_selection(inspection: Inspection) -> messages.Selection | None:
+def _suggest_selection(inspection: Inspection) -> messages.Selection | None:
     """Return the head whose last row has the largest weight on a key other than the first one and the query itself.
 
     Most heads put most of their weight on the first token (an attention sink) or on the token itself, so the last head
@@ -207,7 +208,7 @@ def inspect_model(
     start_text: str | None,
     edits: Sequence[Edit],
     generate: int,
-    progress: Progress,
+    progress: StageProgress,
     *,
     begin: float = 0.0,
     answered: AnsweredPrompt | None = None,
@@ -224,7 +225,7 @@ def inspect_model(
     started_at = time.perf_counter()
     progress(0, 0, "reading")
     notes = list(opened.notes)
-    with opened.explain_errors(), opened.lens:
+    with explain_failures(opened.model), opened.lens:
         labelled = opened.prepare(text, start_text, begin) if answered is None else answered.labelled
         if labelled.warning:
             notes.append(labelled.warning)
@@ -270,7 +271,7 @@ def inspect_model(
 
 
 def _transcribe_again(
-    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], notes: list[str], progress: Progress
+    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], notes: list[str], progress: StageProgress
 ) -> str | None:
     """Return the transcript that a model writes under the edits; None without edits, or if there is no audio."""
     if labelled.audio is None or not edits:
@@ -289,7 +290,7 @@ def _continue_text(
     edits: Sequence[Edit],
     count: int,
     notes: list[str],
-    progress: Progress,
+    progress: StageProgress,
 ) -> LabelledInput:
     """Generate tokens greedily under the edits, and return the input with these tokens behind it."""
     longest = opened.lens.facts.context_length

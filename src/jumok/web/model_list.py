@@ -22,7 +22,6 @@ MAX_RUNS = 50  # training runs in the list, the newest first
 MAX_CONFIG_BYTES = 1_000_000
 DECLARATION = re.compile(r'^    family = "(\w+)"\n(?:    .*\n)*?    reads = "(\w+)"$', re.MULTILINE)
 AUDIO_MODELS = ("whisper-tiny-en",)  # of the catalogue
-TITLES = {"tiny": "tiny (bytes, 2 layers)", "translator": "translator (Korean, English)"}
 START_TITLE = "model of this notebook"
 
 
@@ -39,7 +38,7 @@ class ListedModel:
 def list_models(start: Any) -> dict[str, ListedModel]:
     """Return the models by name: the start model first, then those of the package, the catalogue and ./runs."""
     models = [_describe_start(start)]
-    models += [ListedModel(name, TITLES[name], "text", name) for name in INCLUDED_MODELS]
+    models += [ListedModel(name, texts["title"], "text", name) for name, texts in INCLUDED_MODELS.items()]
     models += [
         ListedModel(name, name, _read_kind_of_name(name), name) for name in LOADABLE_MODELS if _is_in_cache(name)
     ]
@@ -52,16 +51,18 @@ def list_models(start: Any) -> dict[str, ListedModel]:
 
 def _describe_start(start: Any) -> ListedModel:
     if not isinstance(start, str | os.PathLike):
-        return ListedModel(_name_class(start), START_TITLE, _read_kind_of_object(start), start)
+        return ListedModel(_name_model_class(start), START_TITLE, _read_kind_of_object(start), start)
     name = os.fspath(start)
-    if name in (*INCLUDED_MODELS, *LOADABLE_MODELS):
-        return ListedModel(name, TITLES.get(name, name), _read_kind_of_name(name), name)
+    if name in INCLUDED_MODELS:
+        return ListedModel(name, INCLUDED_MODELS[name]["title"], "text", name)
+    if name in LOADABLE_MODELS:
+        return ListedModel(name, name, _read_kind_of_name(name), name)
     path = Path(name)
     source = str(path.absolute()) if path.exists() else name  # the notebook may change its folder later
     return ListedModel(name, path.name or name, _read_kind_of_folder(path), source)
 
 
-def _name_class(model: Any) -> str:
+def _name_model_class(model: Any) -> str:
     """Return the name of a model's class, or of the model inside what ``jumok.load`` returned."""
     return type(getattr(model, "model", model) if hasattr(model, "tokenizer") else model).__name__
 

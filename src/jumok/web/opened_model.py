@@ -18,12 +18,14 @@ from jumok.checkpoint import Loaded
 from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.errors import ArgumentError, JumokError, describe_type
+from jumok.lab.model_steps import KEPT
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture, Edit, Lens
 from jumok.lens.effects.metrics import extract_answer
 from jumok.lens.restart import read_versions
 from jumok.lens.run_progress import RunProgress
 from jumok.models import Model
+from jumok.reporting import StageProgress
 from jumok.tap import Listener, listen
 from jumok.tasks.labelled_input import LabelledInput, prepare_input
 from jumok.tasks.transformers_input import locate_patches
@@ -35,11 +37,9 @@ from .messages import Effects, Kinds, Predicts
 from .model_list import ListedModel
 
 MAX_PREPARED = 4  # prepared inputs of a model that are kept; a model that answers generates its answer for each
-KEPT = ("value", "output")  # what the steps of a head need besides queries and keys
 MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
 
 AnyLoaded = Loaded | LoadedTransformers
-Progress = Callable[[int, int, str], None]  # finished steps, all steps (0: not known), stage
 
 _serial_numbers = itertools.count()
 
@@ -115,19 +115,6 @@ class OpenedModel:
             self.results[name] = version, compute()
         return self.results[name][1]
 
-    @contextlib.contextmanager
-    def explain_errors(self) -> Iterator[None]:
-        """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
-        try:
-            yield
-        except (JumokError, OSError):
-            raise
-        except Exception as error:
-            if isinstance(self.model, Model):
-                raise
-            name = type(self.model).__name__
-            raise ArgumentError(f"{name} cannot run on this input: {str(error)[:300]}") from error
-
     def locate_patches(self, site: str, labelled: LabelledInput) -> PatchLayout | None:
         """Return where the positions of an attention lie in the image; None if the model reads no image."""
         if self.reads != "image":
@@ -136,6 +123,22 @@ class OpenedModel:
         if isinstance(self.loaded, Loaded):
             return self.loaded.model.locate_patches(site, (pixels.shape[-2], pixels.shape[-1]))
         return locate_patches(self.loaded.model, pixels)
+
+
+@contextlib.contextmanager
+def explain_failures(model: nn.Module) -> Iterator[None]:
+    """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
+    try:
+        yield
+    except (JumokError, OSError):
+        raise
+    except Exception as error:
+        if isinstance(model, Model):
+            raise
+        raise ArgumentError(
+            f"{type(model).__name__} cannot run on this input: {str(error)[:300]}; jumok.Lens(model).run(**inputs) "
+            "takes any tensors"
+        ) from error
 
 
 def open_listed_model(listed: ListedModel, tokenizer: object = None) -> OpenedModel:
@@ -159,7 +162,7 @@ def _load(source: Any, tokenizer: object, notes: list[str]) -> AnyLoaded:
     raise ArgumentError(f"the page needs a model, or the name of one, not {describe_type(source)}")
 
 
-def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progress) -> Pass:
+def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: StageProgress) -> Pass:
     """Return the pass without edits; that of the last input is kept, unless the model was trained meanwhile."""
     versions = read_versions(opened.model)
     if opened.clean is not None:
@@ -173,7 +176,7 @@ def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progr
 
 
 def run_pass(
-    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], progress: Progress, clean: Pass | None
+    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], progress: StageProgress, clean: Pass | None
 ) -> Pass:
     """Run the model once, and describe its predictions. Blocks before the first edit are those of the clean pass."""
     lens = opened.lens
@@ -201,7 +204,7 @@ def run_pass(
     return Pass(next(_serial_numbers), capture, maps, described, kind)
 
 
-def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: Progress) -> bool:
+def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: StageProgress) -> bool:
     """Return whether the lens can record more than maps; of some models of transformers it has only those."""
     if isinstance(opened.model, Model):
         return True
@@ -255,7 +258,7 @@ def _describe_predictions(
         has_positions = answer.tensor.dim() == 3
         return kind, predictions.describe_class_predictions(
             answer.tensor[0] if has_positions else answer.tensor[:1],
-            lambda number: _name_class(opened, number),
+            lambda number: _name_label_class(opened, number),
             is_independent=isinstance(model, Model) and model.independent_classes,
             has_positions=has_positions,
         )
@@ -264,7 +267,7 @@ def _describe_predictions(
     return kind, Predictions([], None)
 
 
-def _name_class(opened: OpenedModel, number: int) -> str:
+def _name_label_class(opened: OpenedModel, number: int) -> str:
     if isinstance(opened.loaded, Loaded):
         labels = opened.loaded.labels
         return labels[number] if labels is not None and number < len(labels) else f"class {number}"

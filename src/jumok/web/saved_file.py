@@ -24,6 +24,7 @@ from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
 from jumok.files import write_atomically
 from jumok.lens import Edit
+from jumok.reporting import StageProgress
 
 from . import messages
 from .answers.head_measures import describe_kinds
@@ -34,7 +35,7 @@ from .asks import MAX_TEXT
 from .inspection import Inspection, inspect_model, read_page_edits
 from .messages import Selection, encode_json
 from .model_list import list_models, simplify_reads
-from .opened_model import Pass, Progress, open_listed_model
+from .opened_model import Pass, open_listed_model
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
 from .session import Start
 
@@ -101,7 +102,7 @@ def save_html(
     opened = open_listed_model(listed, start.tokenizer)
     edits = [edit if isinstance(edit, Edit) else read_page_edits([edit])[0] for edit in start.edits]
     inspection = inspect_model(opened, 1, None, start.text, edits, 0, report, begin=start.begin)
-    selection = _choose_selection(inspection, start.selection, layer, head)
+    selection = _select_head(inspection, start.selection, layer, head)
     _classify(inspection, report)
     content = build_html(
         inspection,
@@ -120,7 +121,7 @@ def build_html(
     selection: Selection | None = None,
     language: messages.Language | None = None,
     max_bytes: int = MAX_LONG_BYTES,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
 ) -> bytes:
     """Return the HTML file of a run, with the kinds and effects that were measured."""
     report = progress or (lambda done, total, stage: None)
@@ -161,7 +162,7 @@ def build_html(
     return _assemble(index, blob, inspection.opened.name)
 
 
-def _choose_selection(
+def _select_head(
     inspection: Inspection, selection: Selection | None, layer: int | str | None, head: int | None
 ) -> Selection | None:
     """Return where the page begins; a layer and a head replace those of the selection."""
@@ -176,7 +177,7 @@ def _choose_selection(
     return Selection(site, chosen, start.query, start.key)
 
 
-def _classify(inspection: Inspection, report: Progress) -> None:
+def _classify(inspection: Inspection, report: StageProgress) -> None:
     """Find the kinds of all heads, unless the input is long or the model cannot be classified."""
     longest = max(max(site_map.queries, site_map.keys) for site_map in inspection.clean.maps)
     if longest <= MAX_CLASSIFIED_POSITIONS:

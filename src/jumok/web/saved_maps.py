@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy
 from jumok.attention.mask import Mask
 from jumok.attention.mask.base import And, Not
 from jumok.attention.mask.position_masks import Causal, Edge, Window
+from jumok.reporting import Progress
 
 from . import messages
 from .answers.site_maps import SiteMap, WindowMap
@@ -37,8 +38,6 @@ THUMBNAIL_CELLS = 48
 ALIGNMENT = 4  # bytes, so that a page can read float32 numbers without copying them
 
 FLOAT32, ROUNDED, LONG = "float32", "u8", "long"
-
-Report = Callable[[int, int], None]  # finished and all maps
 
 
 class Blob:
@@ -104,7 +103,7 @@ class MapStore:
         return thumbnails
 
     def store_maps(
-        self, first: tuple[int, int], report: Report
+        self, first: tuple[int, int], report: Progress
     ) -> dict[messages.Pass, list[list[SavedMap | None]] | None]:
         """Store the maps of both passes, by site and head: the first one in any case, the others if they fit."""
         inspection = self._inspection

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .inspection import Inspection
     from .opened_model import OpenedModel
 
-MAX_LIGHT_ASKS, MAX_HEAVY_ASKS = 64, 4  # that wait
+MAX_MAP_ASKS, MAX_RUN_ASKS = 64, 4  # that wait
 MAX_OPENED_MODELS = 2
 MAX_INSPECTIONS = 4  # runs of all clients together that can be asked about
 
@@ -76,8 +76,8 @@ class Session:
         self._inspections: OrderedDict[int, tuple[Send, Inspection]] = OrderedDict()
         self._clients: list[Send] = []
         self._watchers: list[Callable[[dict[str, Any]], None]] = []
-        self._light = WorkQueue("jumok-page-maps", MAX_LIGHT_ASKS, self._run_job)
-        self._heavy = WorkQueue("jumok-page-runs", MAX_HEAVY_ASKS, self._run_job)
+        self._map_queue = WorkQueue("jumok-page-maps", MAX_MAP_ASKS, self._run_job)
+        self._run_queue = WorkQueue("jumok-page-runs", MAX_RUN_ASKS, self._run_job)
         self._answerer: Answerer | None = None  # created by the first ask about a run, as it imports torch
 
     def handle(self, fields: Any, send: Send) -> None:
@@ -108,14 +108,14 @@ class Session:
                 del self._inspections[number]
         if self.start.questions is not None:
             self.start.questions.forget(send)
-        for queue in (self._light, self._heavy):
+        for queue in (self._map_queue, self._run_queue):
             queue.remove(lambda job: job.send == send)
             queue.stop_running(lambda job: job.send == send, "cancelled")
 
     def close(self) -> None:
         """Stop the threads, and release the models."""
-        self._light.close()
-        self._heavy.close()
+        self._map_queue.close()
+        self._run_queue.close()
         with self._lock:
             self._clients.clear()
             self._inspections.clear()
@@ -172,7 +172,7 @@ class Session:
         def selects(job: Job) -> bool:
             return job.send == send and job.ask.id == ask_id
 
-        for queue in (self._light, self._heavy):
+        for queue in (self._map_queue, self._run_queue):
             for job in queue.remove(selects):
                 self._fail_stopped(job, "cancelled")
             queue.stop_running(selects, "cancelled")
@@ -181,10 +181,10 @@ class Session:
         """Put a job into its queue; a run replaces the client's earlier runs and the asks about them, and a question or
         a cut replaces what the client let the model compute before."""
         if isinstance(job.ask, asks.RunAsk):
-            self._drop_outdated(job.send, (self._light, self._heavy))
+            self._drop_outdated(job.send, (self._map_queue, self._run_queue))
         elif isinstance(job.ask, asks.QuestionAsk | asks.CutAsk):
-            self._drop_outdated(job.send, (self._heavy,))
-        queue = self._heavy if job.ask.queue == "runs" else self._light
+            self._drop_outdated(job.send, (self._run_queue,))
+        queue = self._run_queue if job.ask.queue == "runs" else self._map_queue
         if not queue.put(job):
             message = "this session is busy with other computations; try again in a moment"
             self._send(job.send, build_failure(job.ask.id, message, "busy"))
@@ -196,7 +196,7 @@ class Session:
         for queue in queues:
             for job in queue.remove(selects):
                 self._fail_stopped(job, "outdated")
-        self._heavy.stop_running(selects, "outdated")
+        self._run_queue.stop_running(selects, "outdated")
 
     def _run_job(self, job: Job) -> None:
         """Answer a job in the thread of its queue; every failure becomes a message."""

@@ -33,7 +33,7 @@ STATIC = files("jumok.web") / "static"
 
 
 class Selection(NamedTuple):
-    """Where the user is."""
+    """Where the user is, as a tuple for Python; ``messages.Selection`` is what the page and the session exchange."""
 
     site: int  # the index of the attention, in execution order
     head: int

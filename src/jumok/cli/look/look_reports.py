@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from jumok.bilingual_text import Text, Texts
 from jumok.cli.command_output import CommandOutput
-from jumok.lab.bilingual_text import Text, Texts
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from jumok.data.audio.containers import REWRITE_HINT, Container, check_container
 from jumok.data.audio.log_mel import RATE
+from jumok.defaults import AUDIO_EXTENSIONS
 from jumok.errors import AudioError, describe_type
 
 if TYPE_CHECKING:
     from soundfile import SoundFile  # soundfile and soxr are imported only when a file is read
 
-AUDIO_EXTENSIONS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3")
 # The encodings that are read, by libsndfile's names of format and subtype.
 ENCODINGS = {
     "WAV": ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"),

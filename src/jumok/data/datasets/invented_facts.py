@@ -26,7 +26,6 @@ _ENDINGS = {
     "dog": ("", "x"),
     "ship": ("ria", "nda"),
 }
-NAME_KINDS = tuple(_ENDINGS)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.defaults import IMAGE_EXTENSIONS
 from jumok.errors import ImageError, describe_type
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage  # Pillow is imported only when an image is read
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 MAX_PIXELS = 64_000_000
 MAX_FILE_SIZE = 512 * 2**20  # bytes
 # Limits for images that a model will read at a smaller size. Pillow needs 4 bytes for each decoded pixel, and as many
@@ -32,11 +32,6 @@ ORIENTATION = 0x0112
 TRANSPOSITIONS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
 Pixels = Float[Tensor, "channel row column"]
-
-
-def read_image(image: object, channels: int = 3) -> Pixels:
-    """Read the path of a file, or a Pillow image, as numbers from 0 to 1."""
-    return image_to_tensor(open_image(image, channels)).float() / 255
 
 
 def open_image(image: object, channels: int = 3, fit: tuple[int, int] | None = None) -> PillowImage:

@@ -104,6 +104,11 @@ def _shorten(text: str) -> str:
     return repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
 
 
+def is_table(path: Path) -> bool:
+    """Return True for a table file and for the name of a Hugging Face dataset."""
+    return hub_datasets.is_hub_name(path) or get_extension(path) in TABLE_EXTENSIONS
+
+
 def read_rows(
     path: Path,
     columns: Sequence[Column],

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from jumok.data.readers.lines import Notice, Paths, ProblemLog
 from jumok.errors import DataError
@@ -30,10 +29,6 @@ class UnreadFiles(Notice):
         listed = ", ".join(map(str, self.paths[:3])) + (", ..." if len(self.paths) > 3 else "")
         count = "1 file was" if len(self.paths) == 1 else f"{len(self.paths):,} files were"
         return f"{count} not read, as licences and readmes are not data: {listed}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the files as a JSON object."""
-        return {"not_read": [str(path) for path in self.paths]}
 
 
 def list_paths(paths: Paths) -> list[Path]:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from jumok.data.readers.file_format import (
     check_encoding,
@@ -38,10 +38,6 @@ class Notice:
     def topic(self) -> object:
         """What the notice is about; of several notices on one topic, only the first is worth showing."""
         return str(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fact as a JSON object."""
-        raise NotImplementedError
 
 
 class ProblemLog:
@@ -99,10 +95,6 @@ class DecomposedLabel(Notice):
     def topic(self) -> object:
         """The label."""
         return DecomposedLabel, self.label
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the attributes as a JSON object."""
-        return {"file": str(self.path), "decomposed_label": self.label}
 
 
 def normalize_label(label: str, path: Path, problems: ProblemLog) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
+from jumok.data.readers.columns import TABLE_EXTENSIONS, is_table, read_rows
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.file_list import list_files, list_paths
-from jumok.data.readers.hub_datasets import is_hub_name
 from jumok.data.readers.lines import (
     MAX_LINE,
     Paths,
@@ -71,7 +70,7 @@ def _read_all_pieces(
     paths: list[Path], problems: ProblemLog, column: Column, file_format: FileFormat
 ) -> Iterator[TextPiece]:
     for path in list_files(paths, problems):
-        if _is_table(path):
+        if is_table(path):
             for _, (text,) in read_rows(path, [column], problems, file_format, MAX_LINE):
                 *pieces, end = _cut_text(text)
                 yield from (TextPiece(piece, False) for piece in pieces)
@@ -152,7 +151,7 @@ def _read_all_pairs(
         if get_extension(path) == ".po":
             for original, translation in _read_po_pairs(path, problems, file_format.encoding):
                 yield (translation, original) if is_reversed else (original, translation)
-        elif _is_table(path):
+        elif is_table(path):
             for _, (source_text, target_text) in read_rows(path, columns, problems, file_format):
                 yield source_text, target_text
         else:
@@ -196,12 +195,8 @@ def _read_all_rows(
     paths: list[Path], problems: ProblemLog, columns: list[Column], file_format: FileFormat | None
 ) -> Iterator[tuple[str, str]]:
     for path in list_files(paths, problems):
-        if not _is_table(path):
+        if not is_table(path):
             problems.report(str(path), f"labelled texts are read from {', '.join(TABLE_EXTENSIONS)} files")
             continue
         for _, (words, class_name) in read_rows(path, columns, problems, file_format):
             yield words, normalize_label(class_name.strip(), path, problems)
-
-
-def _is_table(path: Path) -> bool:
-    return is_hub_name(path) or get_extension(path) in TABLE_EXTENSIONS

@@ -138,6 +138,7 @@ def write_message(stream: BinaryIO, message: dict[str, Any]) -> None:
 
 def limit_process(memory: int) -> None:
     """Limit the memory of this process, and let it open no files and write none."""
+    # as in retrieval/files/pdf_child.py: each child is one file that imports nothing of Jumok
     try:
         import resource
     except ImportError:  # Windows: only the parent's deadline applies

@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jumok.bilingual_text import Text, Texts
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text, Texts
-from jumok.lab.result import Cell, Progress, Result, Table
+from jumok.lab.result import Cell, Result, Table
 from jumok.models import Config
 from jumok.models.gpt import GPTConfig
+from jumok.reporting import Progress
 
 from .layer_growth import KERNEL, LayerGrowth, compare_layers, count_layer_operations
 from .measurements import read_available_memory
@@ -69,12 +70,11 @@ def report_cost(
         "needs": needs,
     }
     tables = [_build_count_table(cost), _build_memory_table(cost, needs, inputs.description, available)]
-    sentences = [TEXTS("own_counts", family=config.family)]
-    exceptions = list(_list_misfits(needs, available))
+    sentences = [TEXTS("own_counts", family=config.family), *_list_misfits(needs, available)]
     if "operations" in cost.notes:
-        exceptions.append(cost.notes["operations"])
+        sentences.append(cost.notes["operations"])
     if not isinstance(config, GPTConfig):
-        return Result(numbers, tables, sentences, exceptions, partial(_draw_growth, config, inputs.tokens, batch))
+        return Result(numbers, tables, sentences, [], partial(_draw_growth, config, inputs.tokens, batch))
 
     assert inputs.tokens is not None
     layer_tokens = min(inputs.tokens, MEASURED_TOKENS) if measure else inputs.tokens
@@ -87,7 +87,7 @@ def report_cost(
         TEXTS("cheaper", tokens=inputs.tokens, relation=relation, width=config.width),
         TEXTS("square", share=share),
     ]
-    exceptions += _list_growth_exceptions(layers)
+    exceptions = list(_list_growth_exceptions(layers))
     return Result(numbers, tables, sentences, exceptions, partial(_draw_layers, config.width))
 
 
@@ -124,7 +124,7 @@ def _list_misfits(needs: Mapping[str, int], available: int | None) -> Iterator[T
     for use, number in needs.items():
         if available is not None and number > available:
             name = TEXTS(f"uses.{use}")
-            yield TEXTS("exceptions.memory", use=name, size=format_bytes(number), available=format_bytes(available))
+            yield TEXTS("misfit", use=name, size=format_bytes(number), available=format_bytes(available))
 
 
 def _build_weights_table(heads: int) -> Table:
@@ -157,7 +157,7 @@ def _list_growth_exceptions(layers: Sequence[LayerGrowth]) -> Iterator[Text]:
         ):
             if measured is not None and not theory / TOLERANCE <= measured <= theory * TOLERANCE:
                 name = LAYER_NAMES[layer.name]
-                yield TEXTS("exceptions.growth", layer=name, doubled=doubled, measured=measured, theory=theory)
+                yield TEXTS("growth", layer=name, doubled=doubled, measured=measured, theory=theory)
 
 
 def _draw_layers(width: int, target: str | Path, language: str) -> Path:

@@ -13,7 +13,8 @@ import torch
 
 from jumok.attention import attend
 from jumok.errors import ArgumentError
-from jumok.lab.result import Progress, count_steps
+from jumok.lab.result import count_steps
+from jumok.reporting import Progress
 
 from .measurements import read_available_memory, time_calls
 

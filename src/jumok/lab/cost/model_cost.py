@@ -19,8 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from jumok.attention import Cache
 from jumok.attention.multihead import AttentionLayer, FourierMixing
+from jumok.bilingual_text import Text, Texts
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text, Texts
 from jumok.layers import FeedForward, GatedFeedForward, LayerNorm, LearnedPositions, RMSNorm
 from jumok.layers.recurrent import StateAttention
 from jumok.models import Config, Model

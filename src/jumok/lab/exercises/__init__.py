@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jumok.bilingual_text import parse_text
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import parse_text
 
 from . import answers
 from .exercise import Exercise, Mistake, NumberExercise, ProgramExercise, Verdict, WordExercise, write_answer

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jumok.bilingual_text import Text, Texts
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text, Texts
 
 TEXTS = Texts(__file__)
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jumok.lab.bilingual_text import Text, Texts
+from jumok.bilingual_text import Text, Texts
 
 from .exercise import Exercise, Verdict, run_file
 from .program_child import probe_model

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from jumok.bilingual_text import Text, Texts
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text, Texts
-from jumok.lab.result import Progress, Result, Table
+from jumok.lab.result import Result, Table
+from jumok.reporting import Progress
 
 __all__ = ["EXPERIMENTS", "Experiment", "Result", "Table", "Text", "run_experiment"]
 
@@ -27,8 +28,8 @@ class Experiment:
     """An experiment that can be run by name. Its module is imported only when it runs.
 
     Attributes:
-        module: The module in this package; it has the settings ``QUICK`` and ``FULL``, and its texts in a TOML file.
-        function: The function that returns the result.
+        module: The module in this package; it has the settings ``FULL``, and its texts in a TOML file.
+        function: The function that returns the result; its defaults are the small settings.
     """
 
     module: str
@@ -63,6 +64,6 @@ def run_experiment(name: str, *, quick: bool = False, seed: int = 0, progress: P
         raise ArgumentError(f"unknown experiment {name!r}; choose one of {', '.join(EXPERIMENTS)}")
     experiment = EXPERIMENTS[name]
     module = import_module(f"{__name__}.{experiment.module}")
-    settings = module.QUICK if quick else module.FULL
+    settings = {} if quick else module.FULL
     outcome: Result = getattr(module, experiment.function)(**settings, seed=seed, progress=progress)
     return outcome

@@ -15,20 +15,20 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from jumok.attention import MultiHead
+from jumok.bilingual_text import Text, Texts
 from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.cost.measurements import time_calls
-from jumok.lab.result import Progress, Result, build_table, count_steps, format_range
+from jumok.lab.result import Result, build_table, count_steps, format_range
 from jumok.models.gpt import GPT, GPTConfig
+from jumok.reporting import Progress
 
 from .toy_training import IGNORED, Questions, train_steps
 
 TEXTS = Texts(__file__)
 
 HEADS = (1, 2, 4, 8, 16)
-QUICK: dict[str, Any] = {"heads": HEADS, "runs": 2}
-FULL: dict[str, Any] = {"heads": HEADS, "runs": 5}
+FULL: dict[str, Any] = {"runs": 5}
 LAYER_WIDTH, TOKENS = 512, 128  # of the layer whose time is measured
 ROUNDS = 50
 MODEL_WIDTH = 64  # of the trained models

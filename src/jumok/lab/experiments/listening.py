@@ -14,14 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.bilingual_text import Text, Texts
 from jumok.checkpoint import Loaded, load
 from jumok.draw import MapPanel, save_panel_row
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text, Texts
-from jumok.lab.result import Progress, Result, Table, build_table, count_steps
+from jumok.lab.result import Result, Table, build_table, count_steps
 from jumok.lens import Ablate, Lens
 from jumok.lens.edits.apply_edits import EditListener
 from jumok.models.speech import FRAMES_PER_POSITION, Speech
+from jumok.reporting import Progress
 from jumok.tap import listen
 from jumok.tasks.speech import Transcript, TranscriptionSettings, transcribe
 from jumok.tasks.speech.word_times import Heads, read_word_weights
@@ -40,7 +41,6 @@ from .timed_speech import (
 TEXTS = Texts(__file__)
 MODEL = "whisper-tiny-en"
 VOICE = Voice("espeak", "en-us")
-QUICK: dict[str, Any] = {"sentences": 6, "counts": (3,), "draws": 2}
 FULL: dict[str, Any] = {"sentences": 12, "counts": (1, 3, 6), "draws": 3}
 ONCE = TranscriptionSettings(temperatures=())  # greedy only: sampling would hide what an ablation does
 IN_TIME = 0.1  # seconds: a head with a smaller median error listens in time

@@ -12,14 +12,15 @@ from typing import Any
 
 import torch
 
+from jumok.bilingual_text import Text, Texts
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.cost.cost_report import format_bytes
 from jumok.lab.cost.measurements import FITTED, fit_exponent, measure_lengths
-from jumok.lab.result import Progress, Result, Table, count_steps, format_range
+from jumok.lab.result import Result, Table, count_steps, format_range
 from jumok.layers import EncoderBlock
 from jumok.models.long import Long, LongConfig
+from jumok.reporting import Progress
 
 from . import needle_task
 from .needle_task import DISTANCES, NEW_DISTANCES
@@ -37,8 +38,7 @@ OPERATIONS: dict[str, Callable[[int], float]] = {
 }
 MIXINGS = tuple(ORDERS)
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
-QUICK: dict[str, Any] = {"lengths": LENGTHS[2:6], "runs": 1, "steps": 300}
-FULL: dict[str, Any] = {"lengths": LENGTHS, "runs": 3, "steps": 300}
+FULL: dict[str, Any] = {"lengths": LENGTHS, "runs": 3}
 CHANCE = 1 / needle_task.DIGITS
 DIFFERENT = 0.25  # a fitted exponent that differs more from the theory is reported
 LEARNED, GUESSED = 0.9, CHANCE + 0.1  # shares of right answers

@@ -15,16 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jumok.bilingual_text import Text, Texts
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.load import load
 from jumok.data.datasets import toy_tasks
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
 from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text, Texts
-from jumok.lab.result import Progress, Result, build_table, count_steps
+from jumok.lab.result import Result, build_table, count_steps
 from jumok.lens import Lens, Remask
 from jumok.models.gpt import GPT, GPTConfig
+from jumok.reporting import Progress
 
 from .toy_training import (
     compute_answer_accuracy,
@@ -36,7 +37,6 @@ from .toy_training import (
 )
 
 TEXTS = Texts(__file__)
-QUICK: dict[str, Any] = {"sequences": 64, "sentences": 24, "runs": 1, "steps": 400}
 FULL: dict[str, Any] = {"sequences": 256, "sentences": 200, "runs": 3, "steps": 1500}
 PIECE = 48  # bytes of a random piece, which then repeats
 SHOWN, CONTINUED = 8, 24  # bytes of the repetition that the model reads, and bytes that it continues

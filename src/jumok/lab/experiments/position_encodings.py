@@ -13,17 +13,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from jumok.bilingual_text import Text, Texts, join_numbers
 from jumok.draw import LinePanel, MapPanel, save_panel_row
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text, Texts, join_numbers
-from jumok.lab.result import Progress, Result, Table, build_table, count_steps, format_range
+from jumok.lab.result import Result, Table, build_table, count_steps, format_range
 from jumok.layers import SinusoidalPositions
 from jumok.models.gpt import GPT, POSITIONS, GPTConfig
+from jumok.reporting import Progress
 
 from .toy_training import IGNORED, remove_masks, train_steps
 
 TEXTS = Texts(__file__)
-QUICK: dict[str, Any] = {"offsets": (1,), "runs": 2, "steps": 300}
 FULL: dict[str, Any] = {"offsets": (1, 3), "runs": 3, "steps": 600}
 EQUAL, DIFFERENT = 1e-6, 1e-3  # vectors that differ by less are equal, by more are clearly different
 LEARNED, FALL = 0.9, 0.1  # right answers of a model that learned the task; a smaller fall counts as none

@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
+from jumok.bilingual_text import Text, Texts, join_numbers
 from jumok.draw import LinePanel, save_panel_row
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text, Texts, join_numbers
 from jumok.lab.cost.measurements import time_calls
-from jumok.lab.result import Cell, Progress, Result, Table, count_steps
+from jumok.lab.result import Cell, Result, Table, count_steps
 from jumok.lens import Lens
 from jumok.models import Model
+from jumok.reporting import Progress
 from jumok.threads import use_threads
 
 from .copy_task import (
@@ -44,7 +45,6 @@ SINGLE_HEAD, MULTI_HEAD = "single_head", "multi_head"
 UNFUSED = "lstm_unfused"  # the model without attention, computed one operation after the other
 NAMES = TEXTS.group("names", heads=HEADS)
 TOKENS = (32, 64, 128, 256)  # lengths of the measured times
-QUICK: dict[str, Any] = {"lengths": (4, 6, 8, 10, 12), "longer": (16,), "runs": 2, "steps": 350, "rounds": 3}
 FULL: dict[str, Any] = {"lengths": (4, 8, 12, 16, 20, 24), "longer": (28, 32), "runs": 3, "steps": 800, "rounds": 15}
 BATCH, LEARNING_RATE = 32, 5e-3
 HELD_OUT = 100  # sequences of each length

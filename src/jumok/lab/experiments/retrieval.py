@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jumok.bilingual_text import Text, Texts
 from jumok.draw import LinePanel, save_panel_row
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text, Texts
 from jumok.lab.cost.cost_report import format_bytes
 from jumok.lab.cost.measurements import FITTED
-from jumok.lab.result import Cell, Progress, Result, Table, count_steps, format_range
+from jumok.lab.result import Cell, Result, Table, count_steps, format_range
+from jumok.reporting import Progress
 
 from .passage_reader import (
     ATTENTIONS,
@@ -32,7 +33,6 @@ from .passage_task import VALUES
 
 TEXTS = Texts(__file__)
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
-QUICK: dict[str, Any] = {"lengths": LENGTHS[:4], "runs": 1, "steps": 300}
 FULL: dict[str, Any] = {"lengths": LENGTHS, "runs": 3, "steps": 1000}
 CHANCE = 1 / VALUES
 THEORY = {"prompt": 2.0, "found": 0.0, "fusion": 1.0, "fusion found": 0.0, "window": 1.0, "linear": 1.0}

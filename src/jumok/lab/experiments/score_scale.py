@@ -16,16 +16,16 @@ from torch import Tensor
 
 from jumok.attention import attend
 from jumok.attention import score as scores
+from jumok.bilingual_text import Texts
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Texts
-from jumok.lab.result import Progress, Result, build_table
+from jumok.lab.result import Result, build_table
+from jumok.reporting import Progress
 
 TEXTS = Texts(__file__)
 
 WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
-QUICK: dict[str, Any] = {"widths": WIDTHS, "samples": 8}
-FULL: dict[str, Any] = {"widths": WIDTHS, "samples": 128}
+FULL: dict[str, Any] = {"samples": 128}
 QUERIES = 32  # per sample
 EXAMPLE_SCORE, EXAMPLE_WIDTH = 37.2, 64  # a lecture's example: 37.2 / sqrt(64) = 4.65
 NARROW, WIDE = 1.5, 0.5  # how much the largest weight may change by width, with the scale; how large it is without it

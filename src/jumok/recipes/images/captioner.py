@@ -22,12 +22,12 @@ from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import ShuffledEpochs
 from jumok.data.datasets.image_galleries import Artist, load_emoji
 from jumok.data.datasets.text_corpora import Language
-from jumok.data.images.image_files import IMAGE_EXTENSIONS
 from jumok.data.images.preparation import Preparation
 from jumok.data.readers.labelled_files import read_captioned_images
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.region_features import list_region_files, read_captioned_regions
 from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.defaults import IMAGE_EXTENSIONS
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer
 from jumok.models import Model

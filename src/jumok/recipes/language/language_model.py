@@ -23,7 +23,7 @@ from jumok.data.batches.split import Split
 from jumok.data.datasets import text_corpora
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.text_examples import TextPiece, encode_pieces, read_pieces
-from jumok.data.token_shards import TokenShards, fingerprint_tokenizer
+from jumok.data.token_shards import INDEX_FILE, TokenShards, fingerprint_tokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, optional
@@ -38,7 +38,7 @@ from jumok.training import Batch, DataSummary, Settings, Task, compute_mean_loss
 
 TOKEN_KINDS = ("characters", "bytes", "gpt2", "learned")
 HELD_OUT = 0.1  # the last tenth of the text
-STORED_INDEX = "tokens/index.json"  # in the run's folder, once the text is stored as tokens
+STORED_INDEX = f"{TOKENS_FOLDER}/{INDEX_FILE}"  # in the run's folder, once the text is stored as tokens
 
 
 TEXT_CONFIG = GPTConfig(length=64, width=128, layers=4, heads=4, hidden=512, activation="gelu")

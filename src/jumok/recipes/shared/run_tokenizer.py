@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import tokenizers
@@ -12,6 +10,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.data.tokenizers.tokenizer_parts import wrap_tokenizers_errors
 from jumok.errors import ArgumentError, JumokError
+from jumok.files import create_folder_atomically
 from jumok.recipes.request import TrainingRequest
 
 FOLDER = "tokenizer"  # in the run's folder
@@ -32,12 +31,8 @@ def save_tokenizer(request: TrainingRequest, tokenizer: Tokenizer) -> None:
     folder = request.folder / FOLDER
     if folder.is_dir():
         return
-    temporary = folder.with_name(f".{FOLDER}-{uuid.uuid4().hex[:12]}.part")
-    try:
+    with create_folder_atomically(folder) as temporary:
         tokenizer.save(temporary)
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def learn_tokenizer(

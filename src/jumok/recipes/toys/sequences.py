@@ -20,10 +20,9 @@ from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
 from jumok.data.batches.split import normalize_text
 from jumok.data.datasets import toy_tasks
-from jumok.data.readers import hub_datasets
-from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
+from jumok.data.readers.columns import is_table, read_rows
 from jumok.data.readers.file_list import list_files
-from jumok.data.readers.lines import ProblemLog, get_extension, read_lines
+from jumok.data.readers.lines import ProblemLog, read_lines
 from jumok.data.readers.table_header import Column
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.draw import save_heat_map
@@ -224,7 +223,7 @@ def _read_words(
     file_format = request.create_file_format(options.header)
     lines: Iterator[tuple[int, str]]
     for path in list_files(request.require_files(), problems):
-        if hub_datasets.is_hub_name(path) or get_extension(path) in TABLE_EXTENSIONS:
+        if is_table(path):
             rows = read_rows(path, [Column("text", options.text)], problems, file_format)
             lines = ((number, cells[0]) for number, cells in rows)
         else:

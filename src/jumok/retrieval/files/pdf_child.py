@@ -52,6 +52,7 @@ def extract_pages(content: bytes) -> None:
 
 def limit_process() -> None:
     """Limit the memory of this process, and let it open no files and write none."""
+    # as in data/tokenizers/limited_child.py: each child is one file that imports nothing of Jumok
     try:
         import resource
     except ImportError:  # Windows: only the parent's deadline applies

@@ -13,17 +13,18 @@ from jumok.lens.describe.head_profile import build_profiler
 from jumok.lens.describe.table_rows import build_table_rows
 from jumok.lens.effects import metrics
 from jumok.lens.effects.metrics import Metric
+from jumok.reporting import StageProgress
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.web import messages
 from jumok.web.inspection import Inspection
-from jumok.web.opened_model import Progress, watch_taps
+from jumok.web.opened_model import explain_failures, watch_taps
 
 from .site_maps import WindowMap
 
 MAX_POSITIONS = 4096  # the complete maps of longer inputs would need gigabytes
 
 
-def describe_kinds(inspection: Inspection, progress: Progress) -> messages.Kinds:
+def describe_kinds(inspection: Inspection, progress: StageProgress) -> messages.Kinds:
     """Classify every head of the clean pass; the profile of a model on built-in texts is computed once."""
     longest = max(max(site_map.queries, site_map.keys) for site_map in inspection.clean.maps)
     if longest > MAX_POSITIONS:
@@ -46,12 +47,12 @@ def describe_kinds(inspection: Inspection, progress: Progress) -> messages.Kinds
     return messages.Kinds(facts)
 
 
-def _build_rows(inspection: Inspection, progress: Progress) -> list[dict[str, Any]]:
+def _build_rows(inspection: Inspection, progress: StageProgress) -> list[dict[str, Any]]:
     """Return a row for each head, as ``jumok look`` prints them."""
     opened, labelled = inspection.opened, inspection.labelled
     total = 2 * len(inspection.sites)
     progress(0, total, "classifying")
-    with opened.explain_errors(), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
+    with explain_failures(opened.model), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
         reads_text = labelled.tokens and not labelled.target
         profiler = opened.remember("profiler", None, lambda: build_profiler(opened.lens) if reads_text else None)
     rows, _ = build_table_rows(
@@ -75,7 +76,7 @@ def _measure_entropy(inspection: Inspection, site: int, head: int, of_first_wind
     return float(torch.special.entr(weights).sum(-1).mean())
 
 
-def measure_effects(inspection: Inspection, over: messages.Over, progress: Progress) -> messages.Effects:
+def measure_effects(inspection: Inspection, over: messages.Over, progress: StageProgress) -> messages.Effects:
     """Measure effects on the clean prediction as ``jumok effect`` does, of the model without edits."""
     opened, labelled = inspection.opened, inspection.labelled
     started_at = time.perf_counter()
@@ -88,7 +89,7 @@ def measure_effects(inspection: Inspection, over: messages.Over, progress: Progr
 
     progress(0, 0, "measuring")
     # a batch of edits may take seconds, so a cancellation is noticed at every attention
-    with opened.explain_errors(), watch_taps(lambda: progress(*counts, "measuring")):
+    with explain_failures(opened.model), watch_taps(lambda: progress(*counts, "measuring")):
         effects = effect(
             opened.loaded,
             *labelled.positional,

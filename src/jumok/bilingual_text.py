@@ -1,4 +1,4 @@
-"""Texts of lessons, in English and in Korean: in Python, or in a TOML file beside the code."""
+"""Texts that people read, in English and in Korean: in Python, or in a TOML file beside the code."""
 
 from __future__ import annotations
 
