@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import mean
 
-from jumok.lab.experiments.timed_speech import HeardSpeech, Voice, compute_errors, compute_median
+from jumok.lab.experiments.setups.timed_speech import HeardSpeech, Voice, compute_errors, compute_median
 
 SCORING_TEXTS: tuple[str, ...] = tuple(tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["scoring"])
 CALIBRATION_VOICES = (

@@ -29,7 +29,7 @@ from jumok.checkpoint import Loaded
 from jumok.data.audio.audio_files import read_audio
 from jumok.data.audio.utterance import SpokenWord
 from jumok.data.datasets.speech_recordings import list_recordings
-from jumok.lab.experiments.timed_speech import (
+from jumok.lab.experiments.setups.timed_speech import (
     CALIBRATION_TEXTS,
     HeardSpeech,
     TimedSpeech,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from jumok.lab.experiments.convolutional_seq2seq import (
+from jumok.lab.experiments.setups.convolutional_seq2seq import (
     ConvolutionalConfig,
     ConvolutionalSeq2Seq,
     GatedConvolution,

@@ -14,9 +14,9 @@ from jumok import attend
 from jumok.attention import mask
 from jumok.cli import cli
 from jumok.errors import ArgumentError
-from jumok.lab.document_examples import EXAMPLES, build_example
-from jumok.lab.formula_steps import compute_steps
-from jumok.lab.input_steps import draw_head_projections
+from jumok.lab.steps.document_examples import EXAMPLES, build_example
+from jumok.lab.steps.formula_steps import compute_steps
+from jumok.lab.steps.input_steps import draw_head_projections
 
 ENGLISH = {"LC_ALL": "en_US.UTF-8"}
 

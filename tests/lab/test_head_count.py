@@ -17,7 +17,7 @@ from jumok.lab.experiments.head_count import (
     describe_head_counts,
     measure_head_counts,
 )
-from jumok.lab.experiments.toy_training import IGNORED
+from jumok.lab.experiments.setups.toy_training import IGNORED
 from jumok.lab.result import Result
 from jumok.models.gpt import GPT, GPTConfig
 

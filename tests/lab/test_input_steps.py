@@ -16,7 +16,7 @@ from PIL import Image
 import jumok
 from jumok.cli import cli
 from jumok.errors import ArgumentError, JumokError
-from jumok.lab.input_steps import build_sentence_steps, parse_matrix
+from jumok.lab.steps.input_steps import build_sentence_steps, parse_matrix
 from jumok.lens import Lens
 
 ENGLISH, KOREAN = {"LC_ALL": "en_US.UTF-8"}, {"LC_ALL": "", "LC_MESSAGES": "", "LANG": "ko_KR.UTF-8"}
@@ -181,7 +181,7 @@ def test_matrices_are_limited() -> None:
 
 @pytest.mark.parametrize("site", ["encoder.1.attention", "decoder.0.cross"])
 def test_the_steps_of_a_model_with_a_bias_lead_to_its_weights(site: str) -> None:
-    from jumok.lab.model_steps import KEPT, build_model_steps
+    from jumok.lab.steps.model_steps import KEPT, build_model_steps
     from jumok.models.t5 import T5, T5Config
 
     torch.manual_seed(0)

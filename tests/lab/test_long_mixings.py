@@ -10,7 +10,6 @@ import torch
 
 from jumok.errors import ArgumentError
 from jumok.lab.cost.measurements import measure_peak_memory
-from jumok.lab.experiments import needle_task
 from jumok.lab.experiments.long_mixings import (
     MIXINGS,
     MixingGrowth,
@@ -20,6 +19,7 @@ from jumok.lab.experiments.long_mixings import (
     measure_mixings,
     summarize_growth,
 )
+from jumok.lab.experiments.setups import needle_task
 from jumok.lab.result import Result
 
 

@@ -17,7 +17,7 @@ from jumok.lab.experiments.mask_removal import (
     describe_mask_removal,
     measure_mask_removal,
 )
-from jumok.lab.experiments.toy_training import (
+from jumok.lab.experiments.setups.toy_training import (
     compute_answer_accuracy,
     continue_rows,
     join_examples,

@@ -23,7 +23,7 @@ from jumok.lab.experiments.position_encodings import (
     measure_positions,
     measure_word_order,
 )
-from jumok.lab.experiments.toy_training import remove_masks
+from jumok.lab.experiments.setups.toy_training import remove_masks
 from jumok.lab.result import Result
 from jumok.models.gpt import POSITIONS
 

@@ -12,13 +12,6 @@ import pytest
 import torch
 
 from jumok.errors import ArgumentError
-from jumok.lab.experiments.copy_task import (
-    BUILDERS,
-    create_held_out_sequences,
-    create_training_sequences,
-    draw_batches,
-)
-from jumok.lab.experiments.dependent_steps import count_dependent_steps
 from jumok.lab.experiments.recurrence import (
     QualityRow,
     Recurrence,
@@ -26,6 +19,13 @@ from jumok.lab.experiments.recurrence import (
     describe_recurrence,
     measure_recurrence,
 )
+from jumok.lab.experiments.setups.copy_task import (
+    BUILDERS,
+    create_held_out_sequences,
+    create_training_sequences,
+    draw_batches,
+)
+from jumok.lab.experiments.setups.dependent_steps import count_dependent_steps
 from jumok.lab.result import Result
 from jumok.tap import listen
 

@@ -11,8 +11,9 @@ import torch
 
 from jumok.attention import mask
 from jumok.errors import ArgumentError
-from jumok.lab.experiments import passage_task
-from jumok.lab.experiments.passage_reader import (
+from jumok.lab.experiments.retrieval import Retrieval, describe_retrieval, measure_retrieval
+from jumok.lab.experiments.setups import passage_task
+from jumok.lab.experiments.setups.passage_reader import (
     ATTENTIONS,
     TESTED,
     WAYS,
@@ -21,7 +22,7 @@ from jumok.lab.experiments.passage_reader import (
     measure_reading,
     train_reader,
 )
-from jumok.lab.experiments.passage_task import (
+from jumok.lab.experiments.setups.passage_task import (
     ASK,
     NAMES,
     SEPARATOR,
@@ -31,7 +32,6 @@ from jumok.lab.experiments.passage_task import (
     create_passages,
     select_found,
 )
-from jumok.lab.experiments.retrieval import Retrieval, describe_retrieval, measure_retrieval
 from jumok.lab.result import Result
 
 

@@ -26,7 +26,7 @@ from jumok.lab.experiments.listening import (
     measure_listening,
     transcribe_ablated,
 )
-from jumok.lab.experiments.timed_speech import (
+from jumok.lab.experiments.setups.timed_speech import (
     CALIBRATION_TEXTS,
     HeardSpeech,
     TimedSpeech,

@@ -14,7 +14,7 @@ from .command import Command, add_picture_options, add_shading_options, check_pi
 from .command_output import CommandOutput
 
 if TYPE_CHECKING:
-    from jumok.lab.sentence_attention import SentenceAttention
+    from jumok.lab.steps.sentence_attention import SentenceAttention
 
 MAX_POSITIONS = 256  # queries or keys of a drawn mask
 
@@ -83,7 +83,7 @@ def attend(
     words."""
     from jumok.attention.mask import parse
     from jumok.errors import ArgumentError
-    from jumok.lab.sentence_attention import attend_sentence
+    from jumok.lab.steps.sentence_attention import attend_sentence
 
     paths = check_picture_paths(png, svg)
     mask = None if mask_expression is None else parse(mask_expression)

@@ -24,7 +24,7 @@ from .command_output import CommandOutput
 from .page_hint import EXAMPLE, STEPS, TRAINED_STEPS, print_page_hint
 
 if TYPE_CHECKING:
-    from jumok.lab.formula_steps import Example, Matrix, Step
+    from jumok.lab.steps.formula_steps import Example, Matrix, Step
 
 # The options that each kind of input takes, besides --language, --json and pictures.
 MATRIX_OPTIONS = ("query", "key", "value")
@@ -132,7 +132,7 @@ def _build_examples(
         _check_options(context, options, "--query, --key and --value")
         return {"matrices": _build_matrix_example(arguments, options)}
 
-    from jumok.lab.document_examples import EXAMPLES, build_example
+    from jumok.lab.steps.document_examples import EXAMPLES, build_example
 
     is_sentence = len(arguments) == 1 and (len(arguments[0].split()) > 1 or options["source"] is not None)
     if is_sentence:
@@ -157,7 +157,7 @@ def _check_options(context: click.Context, options: dict[str, Any], kind: str) -
 
 
 def _build_sentence_example(text: str, options: dict[str, Any]) -> Example:
-    from jumok.lab.input_steps import build_multihead_steps, build_sentence_steps
+    from jumok.lab.steps.input_steps import build_multihead_steps, build_sentence_steps
 
     settings = {"source": options["source"], "causal": options["causal"], "scaled": not options["unscaled"]}
     settings |= {"seed": options["seed"]}
@@ -169,7 +169,7 @@ def _build_sentence_example(text: str, options: dict[str, Any]) -> Example:
 
 
 def _build_score_example(arguments: tuple[str, ...], options: dict[str, Any]) -> Example:
-    from jumok.lab.input_steps import build_score_steps, parse_matrix
+    from jumok.lab.steps.input_steps import build_score_steps, parse_matrix
 
     values = None if options["value"] is None else parse_matrix(options["value"], "--value")
     labels = _split_labels(arguments, options["source"])
@@ -179,7 +179,7 @@ def _build_score_example(arguments: tuple[str, ...], options: dict[str, Any]) ->
 
 
 def _build_matrix_example(arguments: tuple[str, ...], options: dict[str, Any]) -> Example:
-    from jumok.lab.input_steps import build_matrix_steps, parse_matrix
+    from jumok.lab.steps.input_steps import build_matrix_steps, parse_matrix
 
     for name in MATRIX_OPTIONS:
         if options[name] is None:
@@ -191,14 +191,14 @@ def _build_matrix_example(arguments: tuple[str, ...], options: dict[str, Any]) -
 
 def _split_labels(arguments: tuple[str, ...], source: str | None) -> dict[str, Any]:
     """Return the words that label queries and keys."""
-    from jumok.lab.sentence_attention import split_words
+    from jumok.lab.steps.sentence_attention import split_words
 
     words = split_words(" ".join(arguments)) if arguments else []
     return {"query_words": words, "key_words": [] if source is None else split_words(source)}
 
 
 def _build_model_example(arguments: tuple[str, ...], options: dict[str, Any], as_json: bool) -> Example:
-    from jumok.lab.model_steps import KEPT, build_model_steps
+    from jumok.lab.steps.model_steps import KEPT, build_model_steps
     from jumok.lens import Lens
     from jumok.web.opened_model import explain_failures
 

@@ -25,6 +25,10 @@ from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.defaults import NEW_TOKENS
 from jumok.errors import ArgumentError, describe_type
+from jumok.lens.running.generation import Generation, generate_with_edits
+from jumok.lens.running.model_state import evaluation_mode
+from jumok.lens.running.restart import ReusableRun, merge_reused, prepare_reuse
+from jumok.lens.running.run_progress import RunProgress
 from jumok.models import Model
 from jumok.reporting import Progress, Report
 from jumok.tap import listen
@@ -33,7 +37,6 @@ from .capture.model_capture import Capture, Labels, check_labels_are_unambiguous
 from .capture.recorder import Recorder, check_keep
 from .edits.apply_edits import EditListener
 from .edits.edit_base import Edit, check_edits
-from .generation import Generation, generate_with_edits
 from .lens_inputs import (
     ModelArguments,
     check_token_tensor,
@@ -43,9 +46,6 @@ from .lens_inputs import (
     label_arguments,
 )
 from .model_facts import LAST_LOGITS_ARGUMENTS, ModelFacts
-from .model_state import evaluation_mode
-from .restart import ReusableRun, merge_reused, prepare_reuse
-from .run_progress import RunProgress
 from .sites import Sites
 
 if TYPE_CHECKING:

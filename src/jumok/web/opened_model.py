@@ -18,12 +18,12 @@ from jumok.checkpoint import Loaded
 from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.errors import ArgumentError, JumokError, describe_type
-from jumok.lab.model_steps import KEPT
+from jumok.lab.steps.model_steps import KEPT
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture, Edit, Lens
 from jumok.lens.effects.metrics import extract_answer
-from jumok.lens.restart import read_versions
-from jumok.lens.run_progress import RunProgress
+from jumok.lens.running.restart import read_versions
+from jumok.lens.running.run_progress import RunProgress
 from jumok.models import Model
 from jumok.reporting import StageProgress
 from jumok.tap import Listener, listen

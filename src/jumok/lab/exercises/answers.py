@@ -14,7 +14,7 @@ from jumok.attention import Head, MultiHead, attend, mask, score
 from jumok.attention.projection import split_heads
 from jumok.checkpoint import load
 from jumok.data.audio.log_mel import RATE, compute_log_mel
-from jumok.lab.document_examples import build_example
+from jumok.lab.steps.document_examples import build_example
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, RecurrentEncoder, SinusoidalPositions
 from jumok.layers.token_inputs import average_tokens as average_tokens
 from jumok.lens import Lens, effect

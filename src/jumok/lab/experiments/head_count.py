@@ -19,11 +19,10 @@ from jumok.bilingual_text import Text, Texts
 from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError
 from jumok.lab.cost.measurements import time_calls
+from jumok.lab.experiments.setups.toy_training import IGNORED, Questions, train_steps
 from jumok.lab.result import Result, build_table, count_steps, format_range
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.reporting import Progress
-
-from .toy_training import IGNORED, Questions, train_steps
 
 TEXTS = Texts(__file__)
 

@@ -18,16 +18,7 @@ from jumok.bilingual_text import Text, Texts
 from jumok.checkpoint import Loaded, load
 from jumok.draw import MapPanel, save_panel_row
 from jumok.errors import ArgumentError
-from jumok.lab.result import Result, Table, build_table, count_steps
-from jumok.lens import Ablate, Lens
-from jumok.lens.edits.apply_edits import EditListener
-from jumok.models.speech import FRAMES_PER_POSITION, Speech
-from jumok.reporting import Progress
-from jumok.tap import listen
-from jumok.tasks.speech import Transcript, TranscriptionSettings, transcribe
-from jumok.tasks.speech.word_times import Heads, read_word_weights
-
-from .timed_speech import (
+from jumok.lab.experiments.setups.timed_speech import (
     CALIBRATION_TEXTS,
     HeardSpeech,
     Voice,
@@ -37,6 +28,14 @@ from .timed_speech import (
     list_heads,
     speak_pairs,
 )
+from jumok.lab.result import Result, Table, build_table, count_steps
+from jumok.lens import Ablate, Lens
+from jumok.lens.edits.apply_edits import EditListener
+from jumok.models.speech import FRAMES_PER_POSITION, Speech
+from jumok.reporting import Progress
+from jumok.tap import listen
+from jumok.tasks.speech import Transcript, TranscriptionSettings, transcribe
+from jumok.tasks.speech.word_times import Heads, read_word_weights
 
 TEXTS = Texts(__file__)
 MODEL = "whisper-tiny-en"

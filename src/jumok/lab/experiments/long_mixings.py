@@ -17,13 +17,13 @@ from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
 from jumok.lab.cost.cost_report import format_bytes
 from jumok.lab.cost.measurements import FITTED, fit_exponent, measure_lengths
+from jumok.lab.experiments.setups.needle_task import DISTANCES, NEW_DISTANCES
 from jumok.lab.result import Result, Table, count_steps, format_range
 from jumok.layers import EncoderBlock
 from jumok.models.long import Long, LongConfig
 from jumok.reporting import Progress
 
-from . import needle_task
-from .needle_task import DISTANCES, NEW_DISTANCES
+from .setups import needle_task
 
 TEXTS = Texts(__file__)
 WIDTH, HEADS = 64, 2

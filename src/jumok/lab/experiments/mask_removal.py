@@ -22,12 +22,7 @@ from jumok.data.datasets import toy_tasks
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
 from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError
-from jumok.lab.result import Result, build_table, count_steps
-from jumok.lens import Lens, Remask
-from jumok.models.gpt import GPT, GPTConfig
-from jumok.reporting import Progress
-
-from .toy_training import (
+from jumok.lab.experiments.setups.toy_training import (
     compute_answer_accuracy,
     compute_answer_loss,
     continue_rows,
@@ -35,6 +30,10 @@ from .toy_training import (
     remove_masks,
     train_on_answers,
 )
+from jumok.lab.result import Result, build_table, count_steps
+from jumok.lens import Lens, Remask
+from jumok.models.gpt import GPT, GPTConfig
+from jumok.reporting import Progress
 
 TEXTS = Texts(__file__)
 FULL: dict[str, Any] = {"sequences": 256, "sentences": 200, "runs": 3, "steps": 1500}

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from jumok.bilingual_text import Text, Texts, join_numbers
 from jumok.draw import LinePanel, MapPanel, save_panel_row
 from jumok.errors import ArgumentError
+from jumok.lab.experiments.setups.toy_training import IGNORED, remove_masks, train_steps
 from jumok.lab.result import Result, Table, build_table, count_steps, format_range
 from jumok.layers import SinusoidalPositions
 from jumok.models.gpt import GPT, POSITIONS, GPTConfig
 from jumok.reporting import Progress
-
-from .toy_training import IGNORED, remove_masks, train_steps
 
 TEXTS = Texts(__file__)
 FULL: dict[str, Any] = {"offsets": (1, 3), "runs": 3, "steps": 600}

@@ -16,13 +16,7 @@ from jumok.bilingual_text import Text, Texts, join_numbers
 from jumok.draw import LinePanel, save_panel_row
 from jumok.errors import ArgumentError
 from jumok.lab.cost.measurements import time_calls
-from jumok.lab.result import Cell, Result, Table, count_steps
-from jumok.lens import Lens
-from jumok.models import Model
-from jumok.reporting import Progress
-from jumok.threads import use_threads
-
-from .copy_task import (
+from jumok.lab.experiments.setups.copy_task import (
     BUILDERS,
     HEADS,
     Accuracy,
@@ -34,8 +28,13 @@ from .copy_task import (
     measure_accuracy,
     shift_target,
 )
-from .dependent_steps import count_dependent_steps, disable_fused_lstm
-from .toy_training import train_steps
+from jumok.lab.experiments.setups.dependent_steps import count_dependent_steps, disable_fused_lstm
+from jumok.lab.experiments.setups.toy_training import train_steps
+from jumok.lab.result import Cell, Result, Table, count_steps
+from jumok.lens import Lens
+from jumok.models import Model
+from jumok.reporting import Progress
+from jumok.threads import use_threads
 
 TEXTS = Texts(__file__)
 MODELS = tuple(BUILDERS)

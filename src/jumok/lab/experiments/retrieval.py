@@ -13,10 +13,7 @@ from jumok.draw import LinePanel, save_panel_row
 from jumok.errors import ArgumentError
 from jumok.lab.cost.cost_report import format_bytes
 from jumok.lab.cost.measurements import FITTED
-from jumok.lab.result import Cell, Result, Table, count_steps, format_range
-from jumok.reporting import Progress
-
-from .passage_reader import (
+from jumok.lab.experiments.setups.passage_reader import (
     ATTENTIONS,
     FOUND,
     MEASURED_SIZES,
@@ -29,7 +26,9 @@ from .passage_reader import (
     measure_quality,
     measure_reading,
 )
-from .passage_task import VALUES
+from jumok.lab.experiments.setups.passage_task import VALUES
+from jumok.lab.result import Cell, Result, Table, count_steps, format_range
+from jumok.reporting import Progress
 
 TEXTS = Texts(__file__)
 LENGTHS = (1024, 2048, 4096, 8192, 16384)

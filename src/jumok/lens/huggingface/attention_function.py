@@ -22,7 +22,7 @@ from jumok.attention.mask import Mask
 from jumok.attention.mask.table_masks import PaddingTable
 from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError, describe_type
-from jumok.lens.model_state import replace_forward
+from jumok.lens.running.model_state import replace_forward
 from jumok.tap import find_listener
 
 from .forward_scope import ForwardScope

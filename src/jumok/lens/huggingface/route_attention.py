@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from jumok.attention import mask as masks
 from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError
-from jumok.lens.model_state import change_lock
+from jumok.lens.running.model_state import change_lock
 from jumok.tap import listen
 
 from .attention_function import create_attention_function, replace_longformer_attention

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from jumok.errors import ArgumentError, IncompleteWarning, JumokError
 from jumok.lens.capture.captured_attention import CapturedAttention, WeightTable
 from jumok.lens.capture.recorder import Recorder
-from jumok.lens.model_state import change_lock, evaluation_mode
-from jumok.lens.run_progress import RunProgress
+from jumok.lens.running.model_state import change_lock, evaluation_mode
+from jumok.lens.running.run_progress import RunProgress
 from jumok.lens.sites import MAX_EXAMPLES
 from jumok.reporting import Report
 from jumok.tap import isolate, listen

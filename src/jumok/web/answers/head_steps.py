@@ -9,8 +9,8 @@ from torch import Tensor
 
 from jumok.attention.score import ScaledDot, Score
 from jumok.errors import ArgumentError
-from jumok.lab.formula_steps import TEXTS, has_usual_scale
-from jumok.lab.model_steps import HeadNumbers, read_head
+from jumok.lab.steps.formula_steps import TEXTS, has_usual_scale
+from jumok.lab.steps.model_steps import HeadNumbers, read_head
 from jumok.lens.capture.captured_attention import CapturedCall
 from jumok.lens.edits.edit_types import TemperatureScore
 from jumok.web import messages

@@ -23,16 +23,16 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from jumok.errors import ArgumentError, describe_type
+from jumok.lens.capture.model_capture import Capture
+from jumok.lens.capture.recorder import Recorder
+from jumok.lens.huggingface.site_names import remove_call_suffix
+from jumok.lens.lens_inputs import ModelArguments
 from jumok.tap import Listener, listen, may_change_values
 
-from .capture.model_capture import Capture
-from .capture.recorder import Recorder
-from .huggingface.site_names import remove_call_suffix
-from .lens_inputs import ModelArguments
 from .model_state import change_lock, replace_forward
 
 if TYPE_CHECKING:
-    from .lens import Lens
+    from jumok.lens.lens import Lens
 
 #: arguments with a fixed content, which can be compared
 PLAIN_TYPES = (str, int, float, bool, type(None), torch.dtype, torch.device)

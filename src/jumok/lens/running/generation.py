@@ -17,21 +17,21 @@ from jumok.errors import ArgumentError, ContextWarning, JumokError
 from jumok.generate.decoding import create_single_decoder, find_end_tokens
 from jumok.generate.loop import decode_steps
 from jumok.generate.sampling import RANDOM_SETTINGS, SAMPLING_SETTINGS, Sampling, parse_sampling
+from jumok.lens.capture.model_capture import Capture
+from jumok.lens.capture.recorder import Recorder, StepRecorder
+from jumok.lens.edits.apply_edits import EditListener
+from jumok.lens.edits.edit_base import Edit
+from jumok.lens.lens_inputs import convert_input
+from jumok.lens.model_facts import DECODER_INPUT, find_start_token, is_encoder_decoder
+from jumok.lens.sites import Sites
 from jumok.models import Model
 from jumok.reporting import Progress
 from jumok.tap import listen
 
-from .capture.model_capture import Capture
-from .capture.recorder import Recorder, StepRecorder
-from .edits.apply_edits import EditListener
-from .edits.edit_base import Edit
-from .lens_inputs import convert_input
-from .model_facts import DECODER_INPUT, find_start_token, is_encoder_decoder
 from .run_progress import TokenProgress
-from .sites import Sites
 
 if TYPE_CHECKING:
-    from .lens import Lens
+    from jumok.lens.lens import Lens
 
 #: settings of transformers with which a model reads several candidates, or reads a token again
 REFUSED_SETTINGS = ("assistant_model", "prompt_lookup_num_tokens", "custom_generate")
