@@ -82,7 +82,7 @@ def ask_page(folder: Path) -> None:
     is_answered = threading.Event()
 
     def receive(message: Any) -> None:
-        if message.head.get("id") == 1:
+        if {"answer", "failed"} & set(message.head):
             is_answered.set()
 
     session.handle({"ask": "run", "id": 1, "model": "tiny", "text": TEXT}, receive)

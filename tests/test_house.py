@@ -17,11 +17,8 @@ PACKAGE = ROOT / "src" / "jumok"
 
 HEAVY_COMMANDS = ("attend", "run", "experiment", "cost")  # they import torch when they run, but not for their help
 
-# Which packages each package may import. The order is
-# attention <- layers <- models <- checkpoint <- {training, generate} <- lens <- recipes <- retrieval <- tasks <- lab
-# <- web <- cli.
-# web is imported only by cli and the lazy jumok.show.
-# data imports only axes, errors, files and reporting; draw the same without axes; lens never imports training.
+# Which packages each package may import, as drawn in ARCHITECTURE.md. web is imported only by cli and the lazy
+# jumok.show, and lens never imports training.
 BASE = {"axes", "defaults", "errors", "fields", "files", "reporting", "small_batch_linear", "tap", "threads"}
 MODELS = {"attention", "layers", "models", *BASE}
 ALLOWED_IMPORTS: dict[str, set[str]] = {
@@ -44,10 +41,10 @@ ALLOWED_IMPORTS: dict[str, set[str]] = {
     "generate": {"checkpoint", "data", *MODELS},
     "training": {"checkpoint", *MODELS},
     "lens": {"generate", "checkpoint", "data", "draw", *MODELS},
-    "recipes": {"lens", "training", "generate", "checkpoint", "data", "draw", *MODELS},
-    "retrieval": {"lens", "generate", "checkpoint", "data", *MODELS},
+    "recipes": {"training", "generate", "checkpoint", "data", "draw", *MODELS},
+    "retrieval": {"generate", "checkpoint", "data", *MODELS},
     "tasks": {"retrieval", "lens", "generate", "checkpoint", "data", *MODELS},
-    "lab": {"bilingual_text", "tasks", "retrieval", "lens", "generate", "checkpoint", "data", "draw", *MODELS},
+    "lab": {"bilingual_text", "tasks", "lens", "checkpoint", "data", "draw", *MODELS},
     "web": {"lab", "tasks", "retrieval", "lens", "checkpoint", "data", "draw", *MODELS},
     "cli": {
         "bilingual_text",

@@ -31,7 +31,7 @@ EXPORT_FORMAT = "huggingface"  # jumok export
 #: languages of the texts that lessons print
 LANGUAGES = ("en", "ko")
 
-#: the models that come with the package, in folders beside jumok/checkpoint, with their titles on the page and their
+#: the models that come with the package, in folders of jumok/checkpoint, with their titles on the page and their
 #: descriptions in jumok data; tiny was trained by the recipe "induction", translator by the recipe "translate"
 INCLUDED_MODELS = {
     "tiny": {

@@ -1,4 +1,4 @@
-"""The computations of ``jumok demo``; ``demo_command`` prints their results."""
+"""The computations of ``jumok demo``; ``demo.py`` prints their results."""
 
 from __future__ import annotations
 

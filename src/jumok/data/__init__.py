@@ -1,1 +1,1 @@
-"""Data: catalogue, tokenizers, readers, images, datasets, batches and the token store."""
+"""Data: catalogue, tokenizers, readers, images, audio, datasets, batches and token shards."""
