@@ -1,1 +1,1 @@
-"""Recipes that train on text: language models, masked language models, translation, text classification and reading passages."""
+"""Recipes that train on text: language models, masked language models, translation, classification and reading."""
