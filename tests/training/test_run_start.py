@@ -84,7 +84,7 @@ def patch_before_tokenizer() -> None:
 
 def patch_half_a_tokenizer() -> None:
     def save_half(tokenizer: object, folder: Path) -> None:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "tokenizer.json").write_text("{")
         die()
 

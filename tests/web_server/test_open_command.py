@@ -77,7 +77,7 @@ def test_the_input_is_a_text_a_file_or_missing(tmp_path: Path) -> None:
                 body = client.ask(id=1, ask="hello")["body"]
             assert (body["model"], body["text"], body["language"]) == (model, text, None)
             assert process.stdout is not None
-            assert process.stdout.readline() == "서버를 끝내려면 Ctrl-C를 누르십시오.\n"
+            assert process.stdout.readline() == "서버를 끝내려면 Ctrl-C를 누르세요.\n"
 
 
 def test_the_browser_gets_the_address(tmp_path: Path) -> None:
