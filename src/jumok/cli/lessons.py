@@ -188,6 +188,8 @@ def check(name: str | None, answer: tuple[str, ...], train: str | None, language
     from jumok.lab.exercises import EXERCISES, ModelExercise, ProgramExercise, check_answer, find_exercise
 
     output = CommandOutput(as_json, language)
+    if train is not None and not (name is not None and answer and isinstance(find_exercise(name), ModelExercise)):
+        raise click.UsageError("--train needs a file with a GPT: jumok check gpt-3 my_gpt.py --train korean")
     documents = {exercise.partition("-")[0] for exercise in EXERCISES}
     if name is None or name.lower() in documents:
         chosen = [entry for key, entry in EXERCISES.items() if name is None or key.startswith(f"{name.lower()}-")]
@@ -200,8 +202,6 @@ def check(name: str | None, answer: tuple[str, ...], train: str | None, language
         return
 
     exercise = find_exercise(name)
-    if train is not None and not (answer and isinstance(exercise, ModelExercise)):
-        raise click.UsageError("--train needs a file with a GPT: jumok check gpt-3 my_gpt.py --train korean")
     question = exercise.question.select(output.language)
     if not answer:
         how = HOW_FILE if isinstance(exercise, ProgramExercise | ModelExercise) else HOW
