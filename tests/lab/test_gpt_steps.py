@@ -45,6 +45,7 @@ MISTAKES = {  # what to change in the solution of an exercise, and the answer of
     },
     "gpt-7": {
         "relu": ("nn.GELU()", "nn.ReLU()"),
+        "tanh": ("nn.GELU()", "nn.GELU(approximate='tanh')"),
         "no activation": ("nn.GELU()", "nn.Identity()"),
         "no second residual": ("return x + self.feed_forward", "return self.feed_forward"),
     },
