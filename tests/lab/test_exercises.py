@@ -15,7 +15,15 @@ from click.testing import CliRunner, Result
 import jumok.lab
 from jumok.cli import cli
 from jumok.errors import ArgumentError
-from jumok.lab.exercises import EXERCISES, NumberExercise, ProgramExercise, WordExercise, check_answer, find_exercise
+from jumok.lab.exercises import (
+    EXERCISES,
+    NumberExercise,
+    ProgramExercise,
+    QuizExercise,
+    WordExercise,
+    check_answer,
+    find_exercise,
+)
 from jumok.lab.exercises.exercise import parse_numbers
 
 RIGHT_PROGRAM = """
@@ -41,7 +49,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["check", *arguments])
 
 
-@pytest.mark.parametrize("name", [name for name in EXERCISES if not name.startswith("gpt-")])
+@pytest.mark.parametrize("name", [name for name in EXERCISES if not re.match("gpt-|.*-quiz", name)])
 def test_known_mistakes_are_wrong_and_have_their_own_reason(name: str) -> None:
     exercise = EXERCISES[name]
     reasons = [mistake.reason for mistake in exercise.mistakes]
@@ -90,6 +98,37 @@ def test_programs_run_in_their_own_process(tmp_path: Path) -> None:
     assert "line 2: SyntaxError" in check_program("\ndef (", tmp_path)[1]
     assert "does not define a function causal_attention()" in check_program("x = 1", tmp_path)[1]
     assert "exit code 3" in check_program("import os\nos._exit(3)", tmp_path)[1]
+
+
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name.endswith("-quiz")])
+def test_quizzes_have_five_questions_and_a_reason_for_each_option(name: str) -> None:
+    quiz = EXERCISES[name]
+    assert isinstance(quiz, QuizExercise)
+    right = quiz.compute()
+    assert len(right) == len(quiz.reasons) == 5 and len(set(right)) > 1
+    assert check_answer(name, right).right and not check_answer(name, right[:4]).right
+    for language in ("en", "ko"):
+        _, *questions = quiz.question.select(language).split("\n\n")
+        options = [len(question.splitlines()) - 1 for question in questions]
+        assert options == [len(reasons) for reasons in quiz.reasons]
+    for position, reasons in enumerate(quiz.reasons):
+        assert len(reasons) in (3, 4) and len(set(reasons)) == len(reasons)
+        for option, reason in enumerate(reasons, 1):
+            verdict = check_answer(name, [*right[:position], option, *right[position + 1 :]])
+            assert verdict.right == verdict.parts[position].right == (option == right[position])
+            assert verdict.parts[position].reason == reason
+            assert [part.right for part in verdict.parts].count(False) == (option != right[position])
+
+
+def test_quizzes_are_graded_by_question() -> None:
+    output = run("d0-quiz", "2", "1", "2", "2", "7", "--language", "en")
+    lines = output.output.splitlines()
+    assert output.exit_code == 1 and lines[0] == "Not yet. 3 of 5 are right."
+    assert [line.partition(". ")[2].startswith("Right. ") for line in lines[1:]] == [True, True, False, True, False]
+    assert "option 7; the options are 1 to 4" in lines[5]
+    report = json.loads(run("d0-quiz", "2", "1", "3", "2", "4", "--json", "--language", "ko").output)
+    assert report["right"] and len(report["questions"]) == 5
+    assert report["questions"][0]["reason"].startswith("100번째 단어는")
 
 
 def test_functions_with_other_results_are_described() -> None:

@@ -24,6 +24,7 @@ from .command_output import CommandOutput
 from .page_hint import EXAMPLE, EXPERIMENT_HINTS, print_page_hint
 
 if TYPE_CHECKING:
+    from jumok.lab.exercises import Verdict
     from jumok.lab.result import Result
 
 EXCEPTIONS = Text("\nWhere it did not come out:", "\n결과가 다르게 나온 경우:")
@@ -169,6 +170,7 @@ def cost(
   jumok check d3
   jumok check d3-4
   jumok check d3-4 "0.2 0.3 0.5 0"
+  jumok check d0-quiz 1 2 3 1 2
   jumok check d3-8 my_attention.py
   jumok check gpt-3 my_gpt.py --train korean
 """,
@@ -198,7 +200,7 @@ def check(name: str | None, answer: tuple[str, ...], train: str | None, language
             output.print_json([{"exercise": key, "question": question} for key, question in questions])
             return
         for entry in chosen:
-            output.print(f"{entry.name}  {entry.question.select(output.language)}")
+            output.print(f"{entry.name}  {entry.question.select(output.language).splitlines()[0]}")
         return
 
     exercise = find_exercise(name)
@@ -216,9 +218,18 @@ def check(name: str | None, answer: tuple[str, ...], train: str | None, language
     if not isinstance(exercise, ProgramExercise) and Path(text).suffix == ".txt" and Path(text).is_file():
         text = Path(text).read_text(encoding="utf-8")
     verdict = check_answer(exercise.name, text)
-    fields = {"exercise": exercise.name, "right": verdict.right, "reason": verdict.reason.select(output.language)}
+    fields: dict[str, Any] = {
+        "exercise": exercise.name,
+        "right": verdict.right,
+        "reason": verdict.reason.select(output.language),
+    }
+    if verdict.parts:
+        parts = [{"right": part.right, "reason": part.reason.select(output.language)} for part in verdict.parts]
+        fields |= {"questions": parts}
     if not as_json:
-        output.print((RIGHT if verdict.right else WRONG).fill(reason=verdict.reason))
+        output.print(_fill_verdict(verdict))
+        for number, part in enumerate(verdict.parts, 1):
+            output.print(f"{number}. {_fill_verdict(part).select(output.language)}")
     if train is not None and verdict.right:
         assert isinstance(exercise, ModelExercise)
         fields |= _train_file(Path(text), exercise.step, train, output)
@@ -226,6 +237,10 @@ def check(name: str | None, answer: tuple[str, ...], train: str | None, language
         output.print_json(fields)
     if not verdict.right:
         sys.exit(1)
+
+
+def _fill_verdict(verdict: Verdict) -> Text:
+    return (RIGHT if verdict.right else WRONG).fill(reason=verdict.reason)
 
 
 def _train_file(path: Path, step: int, text: str, output: CommandOutput) -> dict[str, Any]:

@@ -9,16 +9,27 @@ True
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jumok.bilingual_text import parse_text
+from jumok.bilingual_text import Text, parse_text
+from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
 
 from . import answers
-from .exercise import Exercise, Mistake, NumberExercise, ProgramExercise, Verdict, WordExercise, write_answer
+from .exercise import (
+    TEXTS,
+    Exercise,
+    Mistake,
+    NumberExercise,
+    ProgramExercise,
+    QuizExercise,
+    Verdict,
+    WordExercise,
+    write_answer,
+)
 from .gpt_steps import ModelExercise
 
 __all__ = [
@@ -27,6 +38,7 @@ __all__ = [
     "ModelExercise",
     "NumberExercise",
     "ProgramExercise",
+    "QuizExercise",
     "Verdict",
     "WordExercise",
     "check_answer",
@@ -70,6 +82,8 @@ def _read_exercises() -> Iterator[Exercise]:
 
 def _build_exercise(name: str, entry: Mapping[str, Any]) -> Exercise:
     kind = entry["kind"]
+    if kind == "quiz":
+        return _build_quiz(name, entry["questions"])
     if kind == "model":
         variants = tuple(Mistake(partial(str, mistake["answer"]), parse_text(mistake)) for mistake in entry["mistakes"])
         texts = (parse_text(entry["question"]), str, parse_text(entry["reason"]))
@@ -81,6 +95,22 @@ def _build_exercise(name: str, entry: Mapping[str, Any]) -> Exercise:
     if kind == "words":
         return WordExercise(*parts)
     return NumberExercise(*parts, tolerance=entry.get("tolerance", 0.005))
+
+
+def _build_quiz(name: str, entries: Sequence[Mapping[str, Any]]) -> QuizExercise:
+    reasons = tuple(tuple(map(Text, entry["reasons"]["en"], entry["reasons"]["ko"])) for entry in entries)
+    question = Text(*(_render_quiz(entries, language) for language in LANGUAGES))
+    right = [entry["right"] for entry in entries]
+    return QuizExercise(name, question, lambda: right, TEXTS("quiz"), (), reasons)
+
+
+def _render_quiz(entries: Sequence[Mapping[str, Any]], language: str) -> str:
+    """Return the questions as a list in Markdown, which the page of the document contains."""
+    lines = [TEXTS("quiz").select(language)]
+    for number, entry in enumerate(entries, 1):
+        lines += ["", f"{number}. {entry['question'][language]}"]
+        lines += [f"    {index}. {option}" for index, option in enumerate(entry["options"][language], 1)]
+    return "\n".join(lines)
 
 
 def _build_compute(entry: Mapping[str, Any]) -> Callable[..., Any]:

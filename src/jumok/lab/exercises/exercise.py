@@ -36,6 +36,7 @@ class Verdict:
 
     right: bool
     reason: Text
+    parts: tuple[Verdict, ...] = ()  # of a quiz: one for each question
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,30 @@ class WordExercise(Exercise):
             lambda compute: set(map(_simplify, compute())),
             lambda word, spellings: None if word in spellings else difference,
         )
+
+
+@dataclass(frozen=True)
+class QuizExercise(Exercise):
+    """Questions with numbered options; the answer is the number of one option for each question.
+
+    Attributes:
+        reasons: For each question, what to say of each of its options.
+    """
+
+    reasons: tuple[tuple[Text, ...], ...]
+
+    def check(self, answer: str) -> Verdict:
+        numbers, right = parse_numbers(answer), self.compute()
+        if len(numbers) != len(right):
+            return Verdict(False, TEXTS("count", expected=len(right), count=len(numbers)))
+        parts = tuple(map(self._check_part, numbers, right, self.reasons))
+        return Verdict(numbers == right, TEXTS("quiz_result", count=sum(part.right for part in parts)), parts)
+
+    @staticmethod
+    def _check_part(number: float, right: int, reasons: Sequence[Text]) -> Verdict:
+        if number not in range(1, len(reasons) + 1):
+            return Verdict(False, TEXTS("option", number=number, count=len(reasons)))
+        return Verdict(number == right, reasons[int(number) - 1])
 
 
 @dataclass(frozen=True)
