@@ -121,6 +121,8 @@ def test_mask_is_drawn_as_a_picture(tmp_path: Path) -> None:
     assert "the first" not in svg.read_text() and "<!-- 100 -->" in svg.read_text()
     run("mask", "window(1000)", "--svg", str(svg))
     assert "the first 256 of 1,003 positions" in svg.read_text()
+    run("mask", "window(1000)", "--svg", str(svg), "--language", "ko")
+    assert "위치 1,003개 중 처음 256개" in svg.read_text() and "<!-- 키 -->" in svg.read_text()
 
 
 @pytest.mark.parametrize(

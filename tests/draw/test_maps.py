@@ -167,6 +167,8 @@ def test_a_mask_is_dark_where_it_allows(tmp_path: Path) -> None:
     assert count_dark_pixels(path) == pytest.approx(21 * one_cell, rel=0.05)
     texts = read_texts(draw.save_mask(tmp_path / "mask.svg", allowed, title="causal"))
     assert {"causal", "query", "key", "0", "5"} <= set(texts) and "weight" not in texts
+    korean = read_texts(draw.save_mask(tmp_path / "ko.svg", allowed, axis_names=draw.AXIS_NAMES["ko"]))
+    assert {"쿼리", "키", "진한 칸: 쿼리가 볼 수 있는 키"} <= set(korean) and "query" not in korean
 
 
 def test_effects_are_red_below_zero_and_blue_above(tmp_path: Path) -> None:

@@ -10,7 +10,14 @@ import click
 
 from jumok import defaults
 
-from .command import Command, add_picture_options, add_shading_options, check_picture_paths, json_option
+from .command import (
+    Command,
+    add_picture_options,
+    add_shading_options,
+    check_picture_paths,
+    json_option,
+    language_option,
+)
 from .command_output import CommandOutput
 
 if TYPE_CHECKING:
@@ -124,9 +131,16 @@ def attend(
     help="The number of keys to draw.  [default: enough to show the mask]",
 )
 @add_picture_options("the mask")
+@language_option
 @json_option
 def mask(
-    expression: str, queries: int | None, keys: int | None, png: Path | None, svg: Path | None, as_json: bool
+    expression: str,
+    queries: int | None,
+    keys: int | None,
+    png: Path | None,
+    svg: Path | None,
+    language: str | None,
+    as_json: bool,
 ) -> None:
     """Draw the mask of EXPRESSION: causal, window, prefix, padding, documents, global_at, random_keys, blocks and
     edge, combined with & | ~."""
@@ -135,17 +149,22 @@ def mask(
 
     paths = check_picture_paths(png, svg)
     parsed = parse(expression)
+    output = CommandOutput(as_json, language)
     figures = []
     if paths:
-        from jumok.draw import save_mask
+        from jumok.draw import AXIS_NAMES, save_mask
 
         size = min(max(parsed.drawing_size, 4), MAX_POSITIONS)  # a picture shows more than a terminal
         cells = evaluate_cells(parsed, queries or size, keys or size)
         caption = ""
         if queries is None and keys is None and parsed.drawing_size > size:
-            caption = f"the first {size} of {parsed.drawing_size:,} positions"
-        figures = [str(save_mask(path, cells, title=repr(parsed), caption=caption)) for path in paths]
-    output = CommandOutput(as_json)
+            count = f"{parsed.drawing_size:,}"
+            is_korean = output.language == "ko"
+            caption = f"위치 {count}개 중 처음 {size}개" if is_korean else f"the first {size} of {count} positions"
+        axis_names = AXIS_NAMES[output.language]
+        figures = [
+            str(save_mask(path, cells, title=repr(parsed), caption=caption, axis_names=axis_names)) for path in paths
+        ]
     if as_json:
         allowed = evaluate_cells(parsed, queries, keys)
         output.print_json({"mask": repr(parsed), "allowed": allowed, "pictures": figures})

@@ -35,15 +35,16 @@ LARGEST_CELL = 0.32  # inches
 
 
 class AxisNames(NamedTuple):
-    """The words on the axes and the colour bar of a heat map."""
+    """The words on the axes and the colour bar of a heat map, and below a mask."""
 
     query: str = "query"
     key: str = "key"
     weight: str = "weight"
+    allowed: str = "dark: the query may attend to the key"
 
 
 #: the words by language
-AXIS_NAMES = {"en": AxisNames(), "ko": AxisNames("쿼리", "키", "가중치")}
+AXIS_NAMES = {"en": AxisNames(), "ko": AxisNames("쿼리", "키", "가중치", "진한 칸: 쿼리가 볼 수 있는 키")}
 
 
 class LayerMaps(NamedTuple):
@@ -102,12 +103,20 @@ def save_heat_map(
     return _save_single_map(path, maps, title, caption, values, shading, axis_names)
 
 
-def save_mask(path: str | os.PathLike[str], allowed: ArrayLike, *, title: str = "", caption: str = "") -> Path:
+def save_mask(
+    path: str | os.PathLike[str],
+    allowed: ArrayLike,
+    *,
+    title: str = "",
+    caption: str = "",
+    axis_names: AxisNames = AXIS_NAMES["en"],
+) -> Path:
     """Write a mask, dark where a query may attend to a key, and return the path of the image.
 
     Args:
         allowed: True = may attend, ``[query, key]``.
         title: For example the expression of the mask.
+        axis_names: The words on the axes and in the caption; default: English.
 
     >>> save_mask("mask.png", [[True, False], [True, True]], title="causal")  # doctest: +SKIP
     PosixPath('mask.png')
@@ -117,8 +126,8 @@ def save_mask(path: str | os.PathLike[str], allowed: ArrayLike, *, title: str = 
     maps = pool_patterns(weights, queries, keys, MAP_CELLS)
     if len(title) > MAX_MASK_TITLE:
         title = f"{title[: MAX_MASK_TITLE - 3]}..."
-    caption = join_captions("dark: the query may attend to the key", caption, maps.caption)
-    return _save_single_map(path, maps, title, caption, False, None, AXIS_NAMES["en"])
+    caption = join_captions(axis_names.allowed, caption, maps.caption)
+    return _save_single_map(path, maps, title, caption, False, None, axis_names)
 
 
 def _save_single_map(
