@@ -12,22 +12,16 @@ Unit = Literal["line", "page"]
 class Passage:
     """A short piece of a file, small enough that several fit into the prompt of a small model.
 
-    Args:
-        path: The file, relative to the indexed folder, with "/" between its parts.
-        first: The first line of the passage in the file, counted from 1; in a PDF file, the first page.
-        last: Its last line or page.
-        text: The text, without surrounding white space.
-        unit: What ``first`` and ``last`` count: lines, or pages of a PDF file.
 
     >>> Passage("notes/cat.txt", 3, 5, "The cat sat on the mat.").location
     'notes/cat.txt:3'
     """
 
-    path: str
-    first: int
-    last: int
-    text: str
-    unit: Unit = "line"
+    path: str  # of the file, relative to the indexed folder, with "/" between its parts
+    first: int  # the first line in the file, counted from 1; of a PDF file, the first page
+    last: int  # the last line or page
+    text: str  # without surrounding white space
+    unit: Unit = "line"  # what first and last count
 
     @property
     def location(self) -> str:
@@ -37,17 +31,10 @@ class Passage:
 
 @dataclass(frozen=True)
 class Hit:
-    """A passage that a search found, with its scores.
+    """A passage that a search found, with its scores; those of different methods are not comparable."""
 
-    Args:
-        number: The number of the passage in its index, counted from 0.
-        score: The score by which the hits are ranked; larger is better. Scores of different methods are not comparable.
-        bm25: The BM25 score of the passage; None if the search did not compute it.
-        cosine: The cosine of the vectors of question and passage; None if the search did not compute it.
-    """
-
-    number: int
+    number: int  # of the passage in its index, counted from 0
     passage: Passage
-    score: float
-    bm25: float | None = None
-    cosine: float | None = None
+    score: float  # by which the hits are ranked; larger is better
+    bm25: float | None = None  # None if the search did not compute it
+    cosine: float | None = None  # of the vectors of question and passage; None if the search did not compute it

@@ -16,6 +16,7 @@ import pytest
 
 from jumok.errors import ArgumentError, CheckpointError, DataError
 from jumok.retrieval import open_index
+from jumok.retrieval.search import embedding
 from jumok.retrieval.store import build, generation, passage_database
 from jumok.retrieval.store.folder_index import FolderIndex, inspect_index, list_indexes, remove_index
 from retrieval.index_folders import describe_contents, save_small_embedder, write_files, write_notes
@@ -49,13 +50,13 @@ def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def embedded_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts whose vectors are computed."""
     computed: list[str] = []
-    embed = build._embed
+    embed = embedding.embed_passages
 
-    def record(loaded: object, texts: list[str], progress: object) -> object:
-        computed.extend(texts)
+    def record(loaded: object, texts: list[str], progress: object = None) -> object:
+        computed.extend(texts if progress is not None else ())  # a question has none
         return embed(loaded, texts, progress)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(build, "_embed", record)
+    monkeypatch.setattr(embedding, "embed_passages", record)
     return computed
 
 

@@ -28,19 +28,12 @@ _ANY_FOLDERS = b"(?:[^/]+/)*?"
 
 @dataclass(frozen=True)
 class IgnorePattern:
-    """One line of a .gitignore file.
+    """One line of a .gitignore file."""
 
-    Args:
-        expression: The regular expression that the name, or the path relative to the file's folder, must match fully.
-        is_negated: Whether the line begins with "!": names that match it are not ignored.
-        folders_only: Whether the line ends with "/".
-        matches_path: Whether the line contains another "/": then the path is compared, else the name.
-    """
-
-    expression: re.Pattern[bytes]
-    is_negated: bool
-    folders_only: bool
-    matches_path: bool
+    expression: re.Pattern[bytes]  # must match the name, or the path relative to the file's folder, fully
+    is_negated: bool  # the line begins with "!": names that match it are not ignored
+    folders_only: bool  # the line ends with "/"
+    matches_path: bool  # the line contains another "/": the path is compared, not the name
 
 
 def parse_ignore_file(content: bytes) -> tuple[IgnorePattern, ...]:

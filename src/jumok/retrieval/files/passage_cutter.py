@@ -26,11 +26,7 @@ Lines = Iterator[tuple[int, str, bool]]  # line number, line or a part of it, is
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a text.
-
-    Args:
-        text: The text; the lines of a paragraph are joined by spaces, paragraphs and list items by line breaks.
-    """
+    """A piece of a text: the lines of a paragraph are joined by spaces, paragraphs and list items by line breaks."""
 
     first: int
     last: int
@@ -38,10 +34,7 @@ class Piece:
 
 
 class PassageCutter:
-    """Cut lines into pieces. It holds one piece at a time.
-
-    Args:
-        keep_lines: Keep the line breaks, as in a table, and end a sentence with each line.
+    """Cut lines into pieces, one at a time. ``keep_lines`` keeps the line breaks, as in a table: each ends a sentence.
 
     >>> cutter = PassageCutter()
     >>> list(cutter.add_line(1, "The cat sat")) + list(cutter.add_line(2, "on the mat.")) + list(cutter.finish())
@@ -59,11 +52,7 @@ class PassageCutter:
         self._separator = " "
 
     def add_line(self, number: int, line: str, is_end: bool = True) -> Iterator[Piece]:
-        """Add a line, and yield the pieces that are finished with it.
-
-        Args:
-            line: The line, or a part of it.
-        """
+        """Add a line, or a part of it, and yield the pieces that are finished with it."""
         words = clean_text(line).split()
         if not words:
             if is_end:

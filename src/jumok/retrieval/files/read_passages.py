@@ -54,11 +54,7 @@ WALL_SECONDS = 5 * pdf_child.MAX_SECONDS if hasattr(signal, "setitimer") else pd
 
 
 def read_passages(path: str | Path, relative: str) -> Iterator[Passage]:
-    """Yield the passages of a file, of about 60 to 100 words each.
-
-    Args:
-        relative: The path that the passages get, relative to the indexed folder.
-    """
+    """Yield the passages of a file, of about 60 to 100 words each; ``relative`` is the path that they get."""
     try:
         descriptor = open_regular_file(os.fspath(path))
     except OSError as error:
@@ -70,12 +66,7 @@ def read_passages(path: str | Path, relative: str) -> Iterator[Passage]:
 
 
 def read_open_file(descriptor: int, relative: str, report_line: ReportLine) -> Iterator[Passage]:
-    """Yield the passages of an open file.
-
-    Args:
-        relative: The path that the passages get; its ending decides how the file is read.
-        report_line: Called with the number of each unusable line of a .po or JSON Lines file, and the reason.
-    """
+    """Yield the passages of an open file; the ending of ``relative``, their path, decides how it is read."""
     before = os.fstat(descriptor)
     if before.st_size > MAX_FILE_BYTES:
         raise UnusableFileError(f"larger than {MAX_FILE_BYTES // 2**20} MB")
@@ -89,12 +80,16 @@ def read_open_file(descriptor: int, relative: str, report_line: ReportLine) -> I
     if describe_file(b"", os.fstat(descriptor)) != describe_file(b"", before):
         raise UnusableFileError("changed while it was read")
     if is_empty:
-        raise UnusableFileError("empty")
+        raise UnusableFileError("a PDF without text, such as a scan" if unit == "page" else "empty")
 
 
 def _cut_file(descriptor: int, size: int, ending: str, report_line: ReportLine) -> Iterator[Piece]:
     if ending in PDF_ENDINGS:
-        yield from cut_pdf(descriptor)
+        cutter = PassageCutter()
+        for page, text in read_pages(descriptor):  # the lines of the pieces are pages
+            for line in text.splitlines():
+                yield from cutter.add_line(page, line)
+        yield from cutter.finish()
     elif ending in JSON_LINES_ENDINGS:
         yield from cut_json_lines(read_text_lines(descriptor, size, MAX_RECORD), report_line)
     elif ending in PO_ENDINGS:
@@ -155,22 +150,6 @@ def _can_decode(content: bytes, encoding: str) -> bool:
         return "\0" not in content.decode(encoding)
     except UnicodeError:
         return False
-
-
-def cut_pdf(descriptor: int) -> Iterator[Piece]:
-    """Yield the pieces of a PDF file; their lines are pages."""
-    cutter = PassageCutter()
-    has_text = False
-    for page, text in read_pages(descriptor):
-        for line in text.splitlines():
-            for piece in cutter.add_line(page, line):
-                has_text = True
-                yield piece
-    for piece in cutter.finish():
-        has_text = True
-        yield piece
-    if not has_text:
-        raise UnusableFileError("a PDF without text, such as a scan")
 
 
 def read_pages(descriptor: int) -> Iterator[tuple[int, str]]:

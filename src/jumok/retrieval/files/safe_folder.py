@@ -52,15 +52,10 @@ class UnusableFileError(Exception):
 
 @dataclass(frozen=True)
 class SkippedFile:
-    """A file or folder that is not indexed.
+    """A file or folder that is not indexed."""
 
-    Args:
-        path: Its path relative to the indexed folder, as printable text.
-        reason: Why, such as "binary".
-    """
-
-    path: str
-    reason: str
+    path: str  # relative to the indexed folder, as printable text
+    reason: str  # such as "binary"
 
 
 class SkipLog:
@@ -73,27 +68,17 @@ class SkipLog:
     """
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        self.counts: dict[str, int] = {}  # by reason
         self._first: dict[str, list[str]] = {}
 
     def add(self, path: bytes, reason: str, count: int = 1) -> None:
-        """Count a file.
-
-        Args:
-            path: Its path relative to the indexed folder, as the system stores it.
-            count: How many parts of it, such as lines, are not indexed.
-        """
-        if reason not in self._counts and len(self._counts) >= MAX_REASONS:
+        """Count a file, by its path relative to the indexed folder, or ``count`` parts of it, such as lines."""
+        if reason not in self.counts and len(self.counts) >= MAX_REASONS:
             reason = OTHER_REASONS
-        self._counts[reason] = self._counts.get(reason, 0) + count
+        self.counts[reason] = self.counts.get(reason, 0) + count
         names = self._first.setdefault(reason, [])
         if len(names) < NAMES_PER_REASON:
             names.append(make_printable(path))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many files were skipped, by reason."""
-        return dict(self._counts)
 
     @property
     def first(self) -> tuple[SkippedFile, ...]:
@@ -117,30 +102,17 @@ def make_printable(path: bytes) -> str:
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file that may contain text, with the facts that show whether it has changed.
+    """A file that may contain text, with the facts that show whether it has changed."""
 
-    Args:
-        path: Its path relative to the folder, as the system stores it.
-        modified: When its content was changed last, in nanoseconds. A program can set it.
-        changed: When its inode was changed last, in nanoseconds. A program cannot set it.
-    """
-
-    path: bytes
+    path: bytes  # relative to the folder, as the system stores it
     size: int
-    modified: int
-    changed: int
+    modified: int  # when its content was changed last, in nanoseconds; a program can set it
+    changed: int  # when its inode was changed last, in nanoseconds; a program cannot set it
     inode: int
 
 
 class SafeFolder:
-    """An open folder whose files are read.
-
-    Args:
-        folder: The folder. A link to a folder is followed here, but not inside.
-
-    Raises:
-        ArgumentError: If there is no such folder, or it cannot be opened.
-    """
+    """An open folder whose files are read. It may be a link itself, but no link inside is followed."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         if os.scandir not in os.supports_fd or os.open not in os.supports_dir_fd:
@@ -163,10 +135,8 @@ class SafeFolder:
         """Yield the files that may contain text, in the order of the file system.
 
         Names that begin with a dot, names that .gitignore files ignore, links, and everything but regular files are
-        left out. At most one folder of each level is open at a time, and no list of names is kept.
-
-        Args:
-            excluded: A folder that is left out, such as the one that holds the index.
+        left out, and so is ``excluded``, such as the folder that holds the index. At most one folder of each level is
+        open at a time, and no list of names is kept.
         """
         total = 0
         excluded_status = os.stat(excluded) if excluded is not None and excluded.exists() else None
@@ -221,12 +191,7 @@ def describe_file(path: bytes, status: os.stat_result) -> TextFile:
 
 
 def open_regular_file(name: bytes | str, parent: int | None = None) -> int:
-    """Return the descriptor of a regular file; links are not followed.
-
-    Args:
-        name: Its name in the parent folder, or its path.
-        parent: The descriptor of the parent folder; None: the name is a path.
-    """
+    """Return the descriptor of a regular file, by its path or its name in a parent folder; links are not followed."""
     descriptor = os.open(name, _FILE_FLAGS, dir_fd=parent)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -288,9 +253,10 @@ def _find_reason(entry: os.DirEntry[str], path: bytes, levels: IgnoreLevels) -> 
         return "link"
     if is_folder:
         return f"more than {MAX_DEPTH} folders deep" if len(levels) > MAX_DEPTH else None
+    ending = get_ending(entry.name)
     if not entry.is_file(follow_symlinks=False):
         return "not a regular file"
-    if not is_text_name(entry.name):
+    if ending and ending not in TEXT_ENDINGS:  # README and the like have none
         return "not a text file by its ending"
     is_large = entry.stat(follow_symlinks=False).st_size > MAX_FILE_BYTES
     return f"larger than {MAX_FILE_BYTES // 2**20} MB" if is_large else None
@@ -323,13 +289,3 @@ def get_ending(name: str) -> str:
     name = name.rpartition("/")[2]
     stem, dot, ending = name.rpartition(".")
     return f".{ending.lower()}" if dot and stem else ""
-
-
-def is_text_name(name: str) -> bool:
-    """Return True if a file of this name may contain text: it has a known ending, or none.
-
-    >>> is_text_name("README"), is_text_name("a.md"), is_text_name("a.png")
-    (True, True, False)
-    """
-    ending = get_ending(name)
-    return not ending or ending in TEXT_ENDINGS

@@ -33,11 +33,7 @@ ReportLine = Callable[[int, str], None]  # takes the number of a line that canno
 
 
 def cut_marked_up_text(lines: Lines, is_markdown: bool) -> Iterator[Piece]:
-    """Yield the pieces of a text with headings. Line numbers are those of the text below the headings.
-
-    Args:
-        is_markdown: Markdown, else reStructuredText.
-    """
+    """Yield the pieces of Markdown or reStructuredText, with the line numbers of the text below the headings."""
     headings: list[tuple[int, str]] = []  # (depth, title) from the outermost heading inwards
     underlines: list[str] = []  # reStructuredText: the order in which the marks occur is their depth
     section = _Section("", 0)

@@ -11,7 +11,7 @@ import json
 import re
 import unicodedata
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,23 +40,18 @@ class BM25Index:
     """A stored BM25 index of texts, which are numbered from 0 in the order in which they were given.
 
     The index holds terms and scores, not the texts. Its arrays are memory-mapped, so opening it takes little memory.
-
-    Args:
-        retriever: The index of bm25s; None if the texts contain no terms.
     """
 
     def __init__(self, retriever: Any, length: int) -> None:
-        self._retriever = retriever
+        self._retriever = retriever  # the index of bm25s; None if the texts contain no terms
         self._length = length
 
     @classmethod
     def build(cls, folder: str | Path, texts: Iterable[str]) -> BM25Index:
         """Write an index of texts into a folder, and open it.
 
-        The texts are read once, one after the other; their term numbers stay in memory (4 bytes for each term).
-
-        Args:
-            folder: The folder of the index. It is created if necessary; files of an earlier index are replaced.
+        The texts are read once, one after the other; their term numbers stay in memory (4 bytes for each term). Files
+        of an earlier index in the folder are replaced.
         """
         bm25s = _import_bm25s()
         folder = Path(folder)
@@ -173,7 +168,18 @@ def split_terms(text: str) -> list[str]:
     >>> split_terms("법 개정안")
     ['법', '개정', '정안']
     """
-    return list(_iterate_terms(text))
+    terms: list[str] = []
+    # NFKC: files from macOS store a syllable of Hangul as two or three characters
+    normal = unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
+    for match in _RUN.finditer(normal):
+        run = match.group()
+        if not _PAIRED_CHARACTER.match(run):
+            terms.append(run.removesuffix("'s")[:MAX_TERM_LENGTH])
+        elif len(run) == 1:
+            terms.append(run)
+        else:
+            terms += (run[start : start + 2] for start in range(len(run) - 1))
+    return terms
 
 
 def has_paired_characters(text: str) -> bool:
@@ -194,16 +200,3 @@ def has_latin_letters(text: str) -> bool:
     letters = [letter for letter in unicodedata.normalize("NFKC", text) if letter.isalpha()]
     latin = sum(unicodedata.name(letter, "").startswith("LATIN") for letter in letters)
     return 2 * latin >= len(letters)
-
-
-def _iterate_terms(text: str) -> Iterator[str]:
-    # NFKC: files from macOS store a syllable of Hangul as two or three characters
-    normal = unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
-    for match in _RUN.finditer(normal):
-        run = match.group()
-        if not _PAIRED_CHARACTER.match(run):
-            yield run.removesuffix("'s")[:MAX_TERM_LENGTH]
-        elif len(run) == 1:
-            yield run
-        else:
-            yield from (run[start : start + 2] for start in range(len(run) - 1))

@@ -35,11 +35,8 @@ def embed_passages(
     """Yield the vector of each text, float32 [width] of length 1, in the order of the texts.
 
     The texts are read in chunks; inside a chunk, texts of similar length share a batch, so that little is padded. A
-    text that is longer than the model's context is cut, and a warning at the end says how many were.
-
-    Args:
-        loaded: An encoder of text without a head, such as ``jumok.load("minilm")``.
-        progress: Called after each batch with the number of texts of this call that are finished.
+    text that is longer than the model's context is cut, and a warning at the end says how many were. ``progress`` is
+    called after each batch with the number of texts of this call that are finished.
     """
     check_embedder(loaded)
     remaining = iter(texts)
@@ -145,11 +142,9 @@ def _group_by_length(token_ids: list[list[int]]) -> Iterator[list[int]]:
 
 @torch.inference_mode()
 def embed_token_ids(model: Model, texts: list[list[int]]) -> Float[Tensor, "batch width"]:
-    """Return one vector of length 1 for each text: the mean of the hidden vectors of its tokens.
+    """Return one vector of length 1 for each text, the mean of the hidden vectors of its tokens.
 
-    Args:
-        model: An encoder of text without a head.
-        texts: The token ids of each text; no text is empty or longer than the model's context.
+    No text is empty or longer than the context of the model, an encoder of text without a head.
     """
     tokens, token_mask = pad_tokens(texts, model.device)
     if token_mask is None:

@@ -12,10 +12,7 @@ RANK_OFFSET = 60  # the constant k of the paper: how little the first ranks diff
 
 
 def select_largest(scores: np.ndarray, count: int, *, above: float = -np.inf) -> list[tuple[int, float]]:
-    """Return the largest scores as (number, score), largest first; of equal scores, the smaller number comes first.
-
-    Args:
-        scores: Finite scores [number].
+    """Return the largest of finite scores as (number, score), largest first; of equal ones, the smaller number first.
 
     >>> select_largest(np.array([1.0, 3.0, 0.0, 3.0]), 3)
     [(1, 3.0), (3, 3.0), (0, 1.0)]
@@ -41,11 +38,8 @@ def check_count(count: object) -> None:
 def fuse(rankings: Sequence[Sequence[int]]) -> list[tuple[int, float]]:
     """Return the numbers of all rankings with their fused scores, best first: reciprocal rank fusion.
 
-    The score of a number is the sum of 1 / (60 + rank) over the rankings that contain it, with ranks from 1. Of equal
-    scores, the smaller number comes first.
-
-    Args:
-        rankings: Numbers, best first; each number at most once in a ranking.
+    The score of a number is the sum of 1 / (60 + rank) over the rankings, of numbers with the best first, that contain
+    it, with ranks from 1. Of equal scores, the smaller number comes first.
 
     >>> [number for number, score in fuse([[7, 3, 5], [3, 9]])]
     [3, 7, 9, 5]

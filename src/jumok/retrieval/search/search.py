@@ -28,17 +28,11 @@ OTHER_SCRIPT = "the embedding model was trained on English, so the passages were
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The passages that a search found.
+    """The passages that a search found."""
 
-    Args:
-        hits: The passages, best first; [] if nothing was found.
-        method: How they were ranked: "bm25" (shared words), "dense" (cosine of vectors) or "fused" (both rankings).
-        note: A sentence about this search that the person should read; None if there is nothing to say.
-    """
-
-    hits: list[Hit]
-    method: Method
-    note: str | None = None
+    hits: list[Hit]  # best first; [] if nothing was found
+    method: Method  # how they were ranked: by shared words, the cosine of vectors, or both rankings
+    note: str | None = None  # a sentence about this search that the person should read
 
 
 def search(
@@ -54,16 +48,16 @@ def search(
     """Return the passages that fit a question best.
 
     Args:
-        vectors: The vectors of the same passages; None: only BM25 is possible.
-        embedder: The model that computed the vectors; None: only BM25 is possible.
+        vectors: The vectors of the same passages; None, or without the model that computed them: only BM25 is possible.
         method: "bm25", "dense", "fused", or "auto": fused, which found most on held-out questions
             (bench/retrieval/recall.py), or BM25 if there are no vectors or the question is not in Latin letters.
     """
-    _check_arguments(question, method, has_vectors=vectors is not None and embedder is not None)
+    has_vectors = vectors is not None and embedder is not None
+    _check_arguments(question, method, has_vectors)
     check_count(count)
     if vectors is not None and len(vectors) != len(bm25):
         raise DataError(f"the index has {len(bm25):,} passages, but {len(vectors):,} vectors; build the index again")
-    chosen, note = _choose_method(question, method, has_vectors=vectors is not None and embedder is not None)
+    chosen, note = _choose_method(question, method, has_vectors)
     if not len(bm25):
         return SearchResult([], chosen, "the index has no passages")
     if not bm25.knows(question):
@@ -92,7 +86,7 @@ def search(
     return SearchResult(hits, chosen, note)
 
 
-def _check_arguments(question: object, method: str, *, has_vectors: bool) -> None:
+def _check_arguments(question: object, method: str, has_vectors: bool) -> None:
     if not isinstance(question, str):
         raise ArgumentError(f"the question must be a text, not {describe_type(question)}")
     if not question.strip():
@@ -103,7 +97,7 @@ def _check_arguments(question: object, method: str, *, has_vectors: bool) -> Non
         raise ArgumentError(f"method {method!r} needs vectors, and this index has none; use bm25, or index with minilm")
 
 
-def _choose_method(question: str, method: str, *, has_vectors: bool) -> tuple[Method, str | None]:
+def _choose_method(question: str, method: str, has_vectors: bool) -> tuple[Method, str | None]:
     """Return the method, and a note if the embedding model cannot read the question."""
     if method == "bm25" or not has_vectors:
         return "bm25", None

@@ -27,12 +27,9 @@ ADDED_ROWS = 16_384  # vectors that are added to a graph at a time
 class VectorIndex:
     """Vectors of length 1, numbered from 0, that are searched by their cosine with a question's vector.
 
-    A text that the embedding model cannot read has a vector of zeros, which is never found.
-
-    Args:
-        matrix: The vectors [number, width], float32 or float16, usually memory-mapped. They stay where they are.
-        graph: A graph of neighbours of the same vectors (``NeighbourGraph.build``). With it the search is
-            approximate: it may miss some of the closest vectors. Without it, it is exact.
+    A text that the embedding model cannot read has a vector of zeros, which is never found. The matrix [number, width],
+    float32 or float16, is usually memory-mapped. With a graph of its neighbours the search is approximate: it may miss
+    some of the closest vectors. Without it, it is exact.
 
     >>> index = VectorIndex(np.eye(3, dtype=np.float32))
     >>> [(number, round(cosine, 3)) for number, cosine in index.search(np.array([0.0, 0.6, 0.8]), 2)]
@@ -49,17 +46,15 @@ class VectorIndex:
 
     @classmethod
     def open(cls, file: str | Path, graph_file: str | Path | None = None) -> VectorIndex:
-        """Open vectors that were stored with ``numpy.save``, without reading them into memory.
-
-        Args:
-            graph_file: The file of a graph of neighbours; None: the search is exact.
-        """
+        """Open vectors that were stored with ``numpy.save``, and perhaps their graph, without reading them."""
         try:
             matrix = np.load(file, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
-            if _is_empty_matrix(file):  # a file without vectors cannot be mapped
+            try:
                 matrix = np.load(file, allow_pickle=False)
-            else:
+            except (OSError, ValueError):
+                matrix = None
+            if matrix is None or matrix.size:  # a file without vectors cannot be mapped
                 raise DataError(f"the vectors in {file} are damaged ({error}); build the index again") from error
         except OSError as error:
             raise DataError(f"the vectors in {file} cannot be read ({error}); build the index again") from error
@@ -147,13 +142,6 @@ class VectorIndex:
             raise DataError(f"vector {number:,} of the index contains NaN or infinity; build the index again")
 
 
-def _is_empty_matrix(file: str | Path) -> bool:
-    try:
-        return np.load(file, allow_pickle=False).size == 0
-    except (OSError, ValueError):
-        return False
-
-
 class NeighbourGraph:
     """A stored graph of neighbouring vectors."""
 
@@ -162,11 +150,7 @@ class NeighbourGraph:
 
     @classmethod
     def build(cls, file: str | Path, matrix: np.ndarray) -> NeighbourGraph:
-        """Build the graph of vectors, store it in a file and open it.
-
-        Args:
-            matrix: The vectors [number, width], of length 1.
-        """
+        """Build the graph of vectors [number, width] of length 1, store it in a file and open it."""
         index = _import_usearch().Index(
             ndim=matrix.shape[1],
             metric="ip",  # the vectors have length 1, so their product is the cosine

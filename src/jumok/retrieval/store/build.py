@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,9 +40,6 @@ from .generation import (
 )
 from .passage_database import DTYPE, PassageDatabase, PendingVectors, compute_digest
 
-if TYPE_CHECKING:
-    from jumok.checkpoint import Loaded
-
 CHUNK = 512  # passages whose vectors are stored together: an interrupted run loses at most these
 ATTEMPTS = 3  # to read a file that changes while it is read
 CHANGED = "changed while it was read"
@@ -51,27 +47,17 @@ CHANGED = "changed while it was read"
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """What to build.
-
-    Args:
-        embedder: The embedding model; None: vectors that are stored already are kept, and no others are computed.
-        model: The identity of the embedding model; None with ``embedder`` None.
-        progress: Called with the finished and all steps, and the stage: "reading", "embedding" or "indexing".
-    """
+    """What to build."""
 
     location: Path
-    embedder: str | None
-    model: str | None
+    embedder: str | None  # the embedding model; None: vectors that are stored already are kept
+    model: str | None  # its identity
     max_files: int
-    progress: StageProgress
+    progress: StageProgress  # called with the finished and all steps, and "reading", "embedding" or "indexing"
 
 
 def build_generation(folder: SafeFolder, settings: BuildSettings, old: IndexGeneration | None) -> IndexGeneration:
-    """Write a new generation and make it the current one. Call it only with the index locked.
-
-    Args:
-        old: The current generation, from which unchanged files and vectors are taken; None: everything is read.
-    """
+    """Write a new generation, with all that is unchanged in ``old``, and make it current; the index must be locked."""
     start = time.monotonic()
     # the index contains the texts: only their owner may read it, as the files themselves may be private
     settings.location.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -190,7 +176,7 @@ def _write_vectors(
     if embedder is None or model is None:
         return {"embedder": None, "model": None, "vectors": 0, "missing": 0, "unreadable": 0}, 0
 
-    from jumok.retrieval.search.embedding import is_readable, load_model
+    from jumok.retrieval.search.embedding import embed_passages, is_readable, load_model
 
     matrix: np.ndarray | None = None
     missing = array("q")  # numbers of passages that need a vector
@@ -228,14 +214,18 @@ def _write_vectors(
                 def report(done: int, start: int = start) -> None:
                     settings.progress(start + done, computed, "embedding")
 
-                vectors = _embed(loaded, texts, report)
+                vectors = [vector.astype(DTYPE) for vector in embed_passages(loaded, texts, report)]
                 pending.add(zip(map(compute_digest, texts), vectors, strict=True))
                 for number, vector in zip(numbers, vectors, strict=True):
                     write(number, vector)
             missing = array("q")
     if matrix is not None:
+        from jumok.retrieval.search.vectors import EXACT_LIMIT, NeighbourGraph, is_usearch_installed
+
         matrix.flush()  # type: ignore[attr-defined]
-        _build_graph(work, matrix, settings.progress)
+        if len(matrix) > EXACT_LIMIT and is_usearch_installed():  # otherwise the search compares all vectors
+            settings.progress(0, 1, "indexing")
+            NeighbourGraph.build(work / GRAPH_FILE, matrix)
     facts: dict[str, int | str | None] = {"embedder": embedder, "model": model}
     return {**facts, "vectors": count, "missing": len(missing), "unreadable": unreadable}, computed
 
@@ -254,21 +244,6 @@ def _open_old_vectors(
         return matrix[number] if number is not None and matrix[number].any() else None
 
     return find
-
-
-def _embed(loaded: Loaded, texts: list[str], progress: Callable[[int], None]) -> list[np.ndarray]:
-    from jumok.retrieval.search.embedding import embed_passages
-
-    return [vector.astype(DTYPE) for vector in embed_passages(loaded, texts, progress)]
-
-
-def _build_graph(work: Path, matrix: np.ndarray, progress: StageProgress) -> None:
-    """Build the graph of neighbours for very many vectors, if usearch is installed; without it the search is exact."""
-    from jumok.retrieval.search.vectors import EXACT_LIMIT, NeighbourGraph, is_usearch_installed
-
-    if len(matrix) > EXACT_LIMIT and is_usearch_installed():
-        progress(0, 1, "indexing")
-        NeighbourGraph.build(work / GRAPH_FILE, matrix)
 
 
 def _build_bm25(work: Path, database: PassageDatabase, progress: StageProgress) -> None:

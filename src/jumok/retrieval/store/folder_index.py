@@ -44,11 +44,7 @@ ATTEMPTS = 3  # to read an index that another process replaces at the same time
 
 @dataclass(frozen=True)
 class FileChanges:
-    """How the files of a folder differ from its index.
-
-    Args:
-        changed: Files that have other content, or may have.
-    """
+    """How the files of a folder differ from its index; a changed file has other content, or may have."""
 
     new: int = 0
     changed: int = 0
@@ -64,21 +60,14 @@ class FileChanges:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexStatus(IndexFacts):
-    """What an index contains, and what opening it has done.
-
-    Args:
-        skipped_counts: How many files are not indexed, by reason.
-        action: What opening the index did: "built", "updated", or "opened" if nothing had changed.
-        changes: Which files had changed since the index was written the last time; when nothing is written, since then.
-        notices: Sentences that the person should read, such as that a damaged index was built again.
-    """
+    """What an index contains, and what opening it has done."""
 
     location: str
     skipped: tuple[SkippedFile, ...]
-    skipped_counts: dict[str, int]
-    action: str
-    changes: FileChanges
-    notices: tuple[str, ...] = ()
+    skipped_counts: dict[str, int]  # how many files are not indexed, by reason
+    action: str  # "built", "updated", or "opened" if nothing had changed
+    changes: FileChanges  # since the index was written; of an update, those that it has read
+    notices: tuple[str, ...] = ()  # sentences for the person, such as that a damaged index was built again
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as a JSON object."""
@@ -179,11 +168,7 @@ class FolderIndex:
             return self._database.get(number)
 
     def search(self, question: str, count: int = 5, method: str = "auto") -> SearchResult:
-        """Return the passages that fit a question best.
-
-        Args:
-            method: "bm25" (shared words), "dense" (vectors), "fused" (both), or "auto".
-        """
+        """Return the passages that fit best; ``method`` is "bm25", "dense" (vectors), "fused" (both) or "auto"."""
         from jumok.retrieval.search.search import search
 
         if self._loaded is None and self._vectors is not None and self._embedder is not None and method != "bm25":
@@ -250,22 +235,16 @@ def _open_or_update(
     if not status.changes and is_complete and old.find_outdated_part() is None:
         remove_leftovers(old)
         return FolderIndex(old, status, settings.embedder)
-    _explain_update(old, settings, notify)
+    if (outdated := old.find_outdated_part()) is not None:
+        notify(f"this version of jumok has other rules for {outdated}; the index is built again")
+    if settings.embedder is not None and old.header.model not in (None, settings.model):
+        notify(
+            f"the vectors of the index are from another embedding model ({old.header.embedder}); all are computed again"
+        )
     open_current(settings.location, verify=True)  # nothing that is damaged is copied
     generation = build_generation(folder, settings, old)
     updated = describe_index(folder, generation, settings.max_files, "updated", notices)
     return FolderIndex(generation, replace(updated, changes=status.changes), settings.embedder)
-
-
-def _explain_update(old: IndexGeneration, settings: BuildSettings, notify: Report) -> None:
-    outdated = old.find_outdated_part()
-    if outdated is not None:
-        notify(f"this version of jumok has other rules for {outdated}; the index is built again")
-    model = old.header.model
-    if settings.embedder is not None and model is not None and model != settings.model:
-        notify(
-            f"the vectors of the index are from another embedding model ({old.header.embedder}); all are computed again"
-        )
 
 
 def describe_index(
@@ -296,19 +275,14 @@ def describe_index(
 
 @dataclass(frozen=True)
 class StoredIndex:
-    """One index in the cache.
-
-    Args:
-        folder: The indexed folder; None if the index cannot be read.
-        built_at: When it was written, as ISO 8601; None if the index cannot be read.
-    """
+    """One index in the cache."""
 
     location: str
-    folder: str | None
+    folder: str | None  # the indexed folder; None if the index cannot be read
     exists: bool
     passages: int
     bytes: int
-    built_at: str | None
+    built_at: str | None  # as ISO 8601; None if the index cannot be read
 
     def to_json(self) -> dict[str, Any]:
         """Return the index as a JSON object."""
@@ -318,13 +292,9 @@ class StoredIndex:
 def inspect_index(
     folder: str | os.PathLike[str], *, verify: bool = False, max_files: int = INDEXED_FILES
 ) -> IndexStatus | None:
-    """Return what the index of a folder contains, and what has changed since; nothing is written.
+    """Return what the index of a folder contains, and what has changed since; None if it is not indexed.
 
-    Args:
-        verify: Hash every file of the index, whatever its size.
-
-    Returns:
-        The status; None if the folder is not indexed.
+    Nothing is written. ``verify`` hashes every file of the index, whatever its size.
     """
     with SafeFolder(folder) as safe_folder:
         location = locate_index(safe_folder.path)
@@ -345,14 +315,7 @@ def inspect_index(
 
 
 def remove_index(folder: str | os.PathLike[str], report: Report = lambda sentence: None) -> bool:
-    """Remove the index of a folder from the cache. The folder itself need not exist any more.
-
-    Args:
-        report: Called with a sentence if another process holds the index.
-
-    Returns:
-        True if it was indexed.
-    """
+    """Remove the index of a folder, which need not exist any more, from the cache; return True if it was indexed."""
     try:
         location = locate_index(Path(folder).expanduser().resolve())
     except (OSError, RuntimeError, ValueError) as error:

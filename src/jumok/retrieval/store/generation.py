@@ -55,48 +55,30 @@ class DamagedIndexError(JumokError):
 
 @dataclass(frozen=True, kw_only=True)
 class IndexFacts:
-    """What an index contains, and how it was written.
+    """What an index contains, and how it was written."""
 
-    Args:
-        folder: The indexed folder, as printable text.
-        bytes: The size of the files.
-        embedder: The name of the embedding model; None without vectors.
-        unreadable: Passages without a vector because they are in Korean, Chinese or Japanese, which the model cannot
-            read.
-        built_at: When it was written, as ISO 8601.
-        seconds: How long writing it took.
-        passages_per_second: How many passages were read or embedded in each of these seconds.
-    """
-
-    folder: str
+    folder: str  # as printable text
     files: int
     passages: int
-    bytes: int
-    embedder: str | None
+    bytes: int  # of the files
+    embedder: str | None  # the name of the embedding model; None without vectors
     vectors: int
-    unreadable: int
-    built_at: str
-    seconds: float
-    passages_per_second: float
+    unreadable: int  # passages without a vector: in Korean, Chinese or Japanese, which the model cannot read
+    built_at: str  # as ISO 8601
+    seconds: float  # how long writing it took
+    passages_per_second: float  # that were read or embedded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header(IndexFacts):
-    """What a generation says about itself.
-
-    Args:
-        terms_version: The version of the rules that split passages into terms.
-        model: The identity of the embedding model; None without vectors.
-        missing: How many passages have no vector, although the model could read them.
-        checksums: The size and SHA-256 of each file of the generation.
-    """
+    """What a generation says about itself."""
 
     format: int
-    passages_version: int
-    terms_version: int
-    model: str | None
-    missing: int
-    checksums: dict[str, tuple[int, str]]
+    passages_version: int  # of the rules that cut files into passages
+    terms_version: int  # of the rules that split passages into terms
+    model: str | None  # the identity of the embedding model; None without vectors
+    missing: int  # passages without a vector, although the model could read them
+    checksums: dict[str, tuple[int, str]]  # the size and SHA-256 of each file of the generation
 
 
 @dataclass(frozen=True)
@@ -129,11 +111,7 @@ def get_indexes_folder() -> Path:
 
 
 def locate_index(folder: Path) -> Path:
-    """Return the folder in the cache that holds the index of a folder; it may not exist yet.
-
-    Args:
-        folder: The indexed folder, an absolute path without links.
-    """
+    """Return the folder in the cache for the index of a folder, given by its absolute path without links."""
     indexes = get_indexes_folder().resolve()
     if folder == indexes or indexes in folder.parents:
         raise ArgumentError(f"{folder} holds the indexes of other folders; index a folder of your own files")
@@ -142,11 +120,7 @@ def locate_index(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def lock_index(location: Path, report: Report) -> Iterator[None]:
-    """Let one process at a time open or write an index; others wait. The lock ends with its process.
-
-    Args:
-        report: Called with a sentence if another process holds the lock.
-    """
+    """Let one process at a time open or write an index; others report it and wait. The lock ends with its process."""
     try:
         location.parent.mkdir(parents=True, exist_ok=True)
         # beside the folder, so that removing the index does not remove the lock
@@ -172,10 +146,8 @@ def lock_index(location: Path, report: Report) -> Iterator[None]:
 def open_current(location: Path, *, verify: bool = False, check_files: bool = True) -> IndexGeneration | None:
     """Return the current generation of an index; None if there is no index.
 
-    Args:
-        verify: Hash every file and let SQLite check its pages. By default only an index of up to 256 MB is hashed, and
-            of a larger one the sizes are compared.
-        check_files: Check the files at all; otherwise only the header is read.
+    An index of up to 256 MB is hashed, of a larger one the sizes are compared. ``verify`` hashes every file and lets
+    SQLite check its pages; without ``check_files`` only the header is read.
     """
     try:
         pointer = json.loads(read_limited(location / CURRENT_FILE, MAX_HEADER_BYTES))
@@ -201,11 +173,7 @@ def open_current(location: Path, *, verify: bool = False, check_files: bool = Tr
 
 
 def publish(location: Path, folder: Path, facts: dict[str, Any]) -> IndexGeneration:
-    """Make a complete generation the current one, and remove the others.
-
-    Args:
-        facts: The fields of its header, except the versions and checksums.
-    """
+    """Make a complete generation the current one, and remove the others; ``facts`` are the ``IndexFacts`` and more."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in [*files, *{path.parent for path in files}]:
         flush_to_disk(path)

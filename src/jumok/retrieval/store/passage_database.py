@@ -193,8 +193,7 @@ class PassageDatabase:
 class PendingVectors:
     """Vectors of an index that is not finished: a run that was interrupted continues with them.
 
-    Args:
-        file: The SQLite database; a damaged one, or one of another model, is replaced.
+    A damaged file, or one of another model, is replaced.
     """
 
     def __init__(self, file: Path, model: str) -> None:
