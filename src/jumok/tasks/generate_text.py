@@ -25,22 +25,13 @@ OPTIONS = ("limit", "beams", "stops", "chat")
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """The settings of text generation.
+    """The settings of text generation."""
 
-    Args:
-        limit: The largest number of new tokens. A language model goes on beyond its context length, reading the last
-            tokens; an encoder-decoder stops there.
-        beams: Beams of beam search; 1 = no beam search.
-        stops: Strings that end the text; they are not part of it.
-        chat: Apply the tokenizer's chat template: the text is a message to an instruction-tuned model.
-        sampling: How each token is chosen; the default takes the most probable one.
-    """
-
-    limit: int = defaults.NEW_TOKENS
-    beams: int = defaults.BEAMS
-    stops: tuple[str, ...] = ()
-    chat: bool = False
-    sampling: Sampling = greedy
+    limit: int = defaults.NEW_TOKENS  # new tokens; a text goes on beyond a context length, but not in encoder-decoders
+    beams: int = defaults.BEAMS  # of beam search; 1 = no beam search
+    stops: tuple[str, ...] = ()  # strings that end the text; they are not part of it
+    chat: bool = False  # apply the tokenizer's chat template: the text is a message to an instruction-tuned model
+    sampling: Sampling = greedy  # how each token is chosen; the default takes the most probable one
 
     def __post_init__(self) -> None:
         if not isinstance(self.limit, int) or self.limit < 1:
@@ -52,14 +43,9 @@ class GenerationSettings:
 def parse_settings(loaded: Loaded, options: Mapping[str, Any]) -> GenerationSettings:
     """Return the generation settings that options by name describe.
 
-    Args:
-        loaded: The model; one that generates no text accepts no options.
-        options: Names and values of the fields of ``GenerationSettings`` (except sampling) and of ``Sampling``; {} =
-            the defaults. An option that only matters for random sampling (top_k, top_p, min_p, seed) sets the
-            temperature to 1 by default.
-
-    Raises:
-        ArgumentError: If an option is unknown or invalid, or the model generates no text.
+    Options are the fields of ``GenerationSettings`` (except sampling) and of ``Sampling``; a model that generates no
+    text accepts none. An option that only matters for random sampling (top_k, top_p, min_p, seed) sets the temperature
+    to 1 by default.
 
     >>> import jumok
     >>> parse_settings(jumok.load("tiny"), {"limit": 8, "top_k": 5}).sampling.temperature
@@ -85,9 +71,7 @@ def stream_answer(
 ) -> Iterator[str]:
     """Yield the text that a model generates, piece by piece, in complete characters.
 
-    Args:
-        model_input: The prompt or source.
-        report: Receives one sentence when a text exceeds the model's context length; by default a ``ContextWarning``.
+    ``report`` receives one sentence when a text exceeds the model's context length.
     """
     tokens = stream_answer_tokens(loaded, model_input, settings, report)
     return stream_text(tokens, loaded.require_tokenizer(), settings.stops)
@@ -96,13 +80,7 @@ def stream_answer(
 def stream_answer_tokens(
     loaded: Loaded, model_input: ModelInput, settings: GenerationSettings, report: Report = warn_about_context
 ) -> Iterator[int]:
-    """Return the new tokens, without end tokens; unless there is beam search, they are computed one by one.
-
-    Args:
-        loaded: A model that generates text, with its tokenizer.
-        model_input: The prompt or source.
-        report: Receives one sentence when a text exceeds the model's context length; by default a ``ContextWarning``.
-    """
+    """Return the new tokens, without end tokens; unless there is beam search, they are computed one by one."""
     model = loaded.model
     ends = find_end_tokens(model, loaded.require_tokenizer())
     limit = settings.limit

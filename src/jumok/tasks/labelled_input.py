@@ -32,42 +32,23 @@ Words = list[tuple[str, range]]
 
 @dataclass(frozen=True)
 class LabelledInput:
-    """The arguments of a model, with a label for each position.
+    """The arguments of a model, with a label for each position."""
 
-    Args:
-        inputs: The model's arguments: the source, and for an encoder-decoder the target.
-        source: Labels of the positions that the (only) stack or the encoder reads.
-        target: Labels of the positions that the decoder reads; [] without a decoder.
-        source_words: Words of the source and their positions, without special tokens; None if it has none.
-        target_words: Words of the target and their positions, without special tokens except the start token, whose row
-            is that of the first word; None if it is not a text.
-        answer: The model's answer to the source; None without a decoder.
-        tokens: Token ids of the source; [] if it is not a text.
-        unknown: The number of source tokens that the tokenizer does not know.
-        unknown_words: The words or characters that these tokens stand for.
-        warning: One sentence if the model was not trained on such an input; otherwise "".
-        unfinished: True if the token limit cut the answer.
-        names: The names of the arguments in ``inputs``; () if they are positional.
-        prompt: How many positions of the target come before the answer: the start token, or several special tokens.
-        audio: The window of a recording that the model reads; None for other inputs.
-        language: The code of the language of a transcript; None if the model has only one.
-    """
-
-    inputs: tuple[Tensor, ...]
-    source: list[str]
-    target: list[str] = field(default_factory=list)
-    source_words: Words | None = None
-    target_words: Words | None = None
-    answer: str | None = None
-    tokens: list[int] = field(default_factory=list)
-    unknown: int = 0
-    unknown_words: tuple[str, ...] = ()
-    warning: str = ""
-    unfinished: bool = False
-    names: tuple[str, ...] = ()
-    prompt: int = 1
-    audio: AudioWindow | None = None
-    language: str | None = None
+    inputs: tuple[Tensor, ...]  # the source, and for an encoder-decoder the target
+    source: list[str]  # labels of the positions that the (only) stack or the encoder reads
+    target: list[str] = field(default_factory=list)  # labels of the positions that the decoder reads
+    source_words: Words | None = None  # with their positions, without special tokens; None if it is not a text
+    target_words: Words | None = None  # likewise, but with the start token, whose row is that of the first word
+    answer: str | None = None  # the model's answer to the source; None without a decoder
+    tokens: list[int] = field(default_factory=list)  # of the source; [] if it is not a text
+    unknown: int = 0  # the number of source tokens that the tokenizer does not know
+    unknown_words: tuple[str, ...] = ()  # the words or characters that these tokens stand for
+    warning: str = ""  # one sentence if the model was not trained on such an input
+    unfinished: bool = False  # the token limit cut the answer
+    names: tuple[str, ...] = ()  # of the arguments in inputs; () if they are positional
+    prompt: int = 1  # positions of the target before the answer: the start token, or several special tokens
+    audio: AudioWindow | None = None  # the window of a recording that the model reads
+    language: str | None = None  # the code of the language of a transcript; None if the model has only one
 
     @property
     def answer_length(self) -> int:
@@ -85,27 +66,15 @@ class LabelledInput:
         return dict(zip(self.names, self.inputs, strict=True)) if self.names else {}
 
     def get_labels(self, side: str) -> list[str]:
-        """Return the label of each position of a side.
-
-        Args:
-            side: "source" or "target".
-        """
+        """Return the label of each position of a side, "source" or "target"."""
         return self.target if side == "target" else self.source
 
     def get_words(self, side: str) -> Words | None:
-        """Return the words of a side; None if it is not text.
-
-        Args:
-            side: "source" or "target".
-        """
+        """Return the words of a side, "source" or "target"; None if it is not text."""
         return self.target_words if side == "target" else self.source_words
 
     def list_hidden(self, side: str) -> dict[int, str]:
-        """Return the positions of a side that belong to no word, with their labels: special tokens.
-
-        Args:
-            side: "source" or "target".
-        """
+        """Return the positions of a side that belong to no word, with their labels: special tokens."""
         words = self.get_words(side)
         if words is None:
             return {}
@@ -128,9 +97,6 @@ def prepare_input(
         limit: The largest number of tokens of an answer; None for 32, or for the whole transcript of audio.
         begin: Of audio, the second at which the window that is read begins.
         literal: Read a text as text, even if a file has this name.
-
-    Raises:
-        ArgumentError: If the input does not fit the model, or a text exceeds its context length.
     """
     if isinstance(loaded, LoadedTransformers):
         return _prepare_for_transformers(loaded, raw, limit or defaults.ANSWER_TOKENS, literal)
@@ -189,11 +155,9 @@ def _label_parts(model: Model, source: Tensor) -> list[str]:
 def _add_answer(
     source: LabelledInput, tokenizer: TextTokenizer, prompt: list[str], target: list[int], *, special: bool = True
 ) -> LabelledInput:
-    """Make an answer the decoder's input, behind its prompt.
+    """Make an answer the decoder's input, behind its prompt, which has these labels.
 
-    Args:
-        prompt: The labels of the tokens of the target that come before the answer.
-        special: Whether special tokens are part of the answer's text.
+    ``special`` says whether special tokens are part of the answer's text.
     """
     answer = target[len(prompt) :]
     words = [

@@ -47,21 +47,13 @@ BATCH_AXES = {"image": 4, "regions": 3, "audio": 2, "numbers": 2}
 
 @dataclass(frozen=True)
 class ModelInput:
-    """One input of a model.
+    """One input of a model."""
 
-    Args:
-        source: The model's first argument, a batch of one: token ids, an image, regions, a spectrogram or numbers.
-        token_ids: The token ids of a text; [] for other inputs.
-        unknown_count: The number of these tokens that the tokenizer does not know.
-        unknown_words: The words or characters that these tokens stand for.
-        audio: The window of a recording that the model reads; None for other inputs.
-    """
-
-    source: Tensor
-    token_ids: list[int] = field(default_factory=list)
-    unknown_count: int = 0
-    unknown_words: tuple[str, ...] = ()
-    audio: AudioWindow | None = None
+    source: Tensor  # the model's first argument, a batch of one: token ids, an image, regions, a spectrogram or numbers
+    token_ids: list[int] = field(default_factory=list)  # of a text; [] for other inputs
+    unknown_count: int = 0  # the number of these tokens that the tokenizer does not know
+    unknown_words: tuple[str, ...] = ()  # the words or characters that these tokens stand for
+    audio: AudioWindow | None = None  # the window of a recording that the model reads
 
     @property
     def warning(self) -> str | None:
@@ -80,9 +72,6 @@ def read_input(loaded: Loaded, raw: RawInput, *, chat: bool = False, begin: floa
             samples at 16 kHz) or numbers, as the model needs.
         chat: Apply the tokenizer's chat template to a text.
         begin: Of audio, the second at which the window that is read begins.
-
-    Raises:
-        ArgumentError: If the input does not fit the model.
     """
     reads = loaded.model.reads
     if reads == "text":
@@ -97,11 +86,7 @@ def read_input(loaded: Loaded, raw: RawInput, *, chat: bool = False, begin: floa
 
 
 def split_batch(reads: str, inputs: RawInput) -> list[RawInput] | None:
-    """Return the inputs of a batch as a list; None if ``inputs`` is a single input.
-
-    Args:
-        reads: What the model reads: "text", "image", "regions", "audio" or "numbers".
-        inputs: What the user passed: a list or tuple is a batch, and so is a tensor with a batch axis.
+    """Return the inputs of a batch, a list or tuple or a tensor with a batch axis, as a list; None for a single input.
 
     >>> split_batch("text", ["a", "b"]), split_batch("numbers", [10, 20])
     (['a', 'b'], None)
@@ -136,12 +121,7 @@ def check_text(model: str, raw: RawInput) -> None:
 def encode_text(loaded: Loaded | LoadedTransformers, text: str) -> ModelInput:
     """Convert a text into a model input. It is always read as text, even if a file has this name.
 
-    Args:
-        text: The text; for a Fusion-in-Decoder, a question and its passages, separated by "|".
-
-    Raises:
-        ArgumentError: If the text is empty or all of it is unknown, a question has no passages, or there is no
-            tokenizer.
+    A question of a Fusion-in-Decoder and its passages are separated by "|".
     """
     tokenizer = loaded.require_tokenizer()
     if isinstance(loaded.model, Fusion):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,16 +23,6 @@ from .speech import parse_transcription_settings, transcribe
 from .speech.audio_window import read_samples
 
 FILL_COUNT = 5  # tokens returned for each masked position
-
-# Functional syntax, because "class" is a keyword.
-ClassShare = TypedDict("ClassShare", {"class": int, "name": str | None, "share": float})
-
-
-class TokenShare(TypedDict):
-    """A candidate token of a masked position, and its probability."""
-
-    token: str
-    share: float
 
 
 def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
@@ -102,16 +92,10 @@ def _warn_about_inputs(messages: Iterable[str | None]) -> None:
 def run_task(
     loaded: Loaded, inputs: list[ModelInput], settings: GenerationSettings, report: Report = warn_about_context
 ) -> Any:
-    """Return the model's answer to each input.
+    """Return the model's answer to each input, from ``read_input``; for embeddings a tensor [batch, width].
 
-    Args:
-        inputs: Inputs that ``read_input`` returned.
-        settings: Settings of text generation; ignored by the tasks that generate no text.
-        report: Receives one sentence when a text exceeds the model's context length, or numbers differ from those that
-            the model was trained on; by default a ``ContextWarning``.
-
-    Returns:
-        A list with one answer for each input; for embeddings a tensor [batch, width].
+    ``report`` receives one sentence when a text exceeds the model's context length, or numbers differ from those that
+    the model was trained on.
     """
     if loaded.model.answers == "text":
         return ["".join(stream_answer(loaded, model_input, settings, report)) for model_input in inputs]
@@ -135,7 +119,7 @@ def _embed(loaded: Loaded, inputs: list[ModelInput]) -> Float[Tensor, "batch wid
 
 
 @torch.inference_mode()
-def _fill(loaded: Loaded, inputs: list[ModelInput]) -> list[list[list[TokenShare]]]:
+def _fill(loaded: Loaded, inputs: list[ModelInput]) -> list[list[list[dict[str, Any]]]]:
     """Return the most probable tokens for each masked position of each text."""
     tokenizer = loaded.require_tokenizer()
     tokens, token_mask = _encode_and_pad(loaded, inputs)
@@ -153,15 +137,13 @@ def _fill(loaded: Loaded, inputs: list[ModelInput]) -> list[list[list[TokenShare
         for position_logits in text_logits[text_mask]:
             best = position_logits.softmax(-1).topk(FILL_COUNT)
             ranked = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-            positions.append(
-                [TokenShare(token=tokenizer.decode([token]).strip(), share=share) for share, token in ranked]
-            )
+            positions.append([{"token": tokenizer.decode([token]).strip(), "share": share} for share, token in ranked])
         answers.append(positions)
     return answers
 
 
 @torch.inference_mode()
-def _classify(loaded: Loaded, inputs: list[ModelInput]) -> list[list[ClassShare]]:
+def _classify(loaded: Loaded, inputs: list[ModelInput]) -> list[list[dict[str, Any]]]:
     """Return all classes of each input with their probabilities, most probable first.
 
     The probabilities sum to 1, unless several classes may hold at once (``independent_classes``). A class has the name
@@ -175,7 +157,7 @@ def _classify(loaded: Loaded, inputs: list[ModelInput]) -> list[list[ClassShare]
         shares, classes = probabilities.sort(descending=True, stable=True)
         names = loaded.labels or dict.fromkeys(classes.tolist())
         ranked = zip(classes.tolist(), shares.tolist(), strict=True)
-        answers.append([ClassShare({"class": index, "name": names[index], "share": share}) for index, share in ranked])
+        answers.append([{"class": index, "name": names[index], "share": share} for index, share in ranked])
     return answers
 
 

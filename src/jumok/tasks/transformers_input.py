@@ -36,15 +36,7 @@ PREFIX_PARAMETERS = {"cls_token": "[class]", "distillation_token": "[distillatio
 
 
 def read_transformers_input(loaded: LoadedTransformers, raw: RawInput, literal: bool = False) -> ModelInput:
-    """Convert a text or an image into a model input.
-
-    Args:
-        raw: A text, or the path of an image.
-        literal: Read a text as text, even if a file has this name.
-
-    Raises:
-        ArgumentError: If the input does not fit the model, or the model reads neither texts nor images.
-    """
+    """Convert a text, or the path of an image, into a model input; ``literal``: a text, even if it names a file."""
     if loaded.reads == "text":
         if not literal:
             check_text(loaded.family, raw)

@@ -11,7 +11,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -57,36 +57,24 @@ _FIRST_PERSON = re.compile(r"I(?:'[a-z]+)?")
 class CutPassage:
     """A passage that stood before a reader, and what happened to the answer without it.
 
-    Args:
-        change: The change of the answer's log-probability when the passage is cut, in nats: -5 means that the answer is
-            e^5 = 148 times less probable without it. None if nothing was read.
-        word: The word of the answer whose probability falls most without the passage; "" if nothing was read.
-        word_change: The change of the log-probability of that word's token; None if nothing was read.
-        attention: The share of the attention that the passage receives while the answer is written, averaged over
-            layers, heads and tokens. None if it was not measured.
-        is_control: Whether the search did not find the passage: it was chosen at random, to compare with.
-        missing: If the answer depends on the passage, the numbers and names of the answer that the passage does not
-            contain.
+    Changes are of log-probabilities, in nats: -5 means e^5 = 148 times less probable without the passage. Fields are
+    None or "" if nothing was read.
     """
 
     hit: Hit
-    change: float | None = None
-    word: str = ""
-    word_change: float | None = None
-    attention: float | None = None
-    is_control: bool = False
-    missing: tuple[str, ...] = ()
+    change: float | None = None  # of the answer
+    word: str = ""  # the word of the answer whose probability falls most
+    word_change: float | None = None  # of that word's token
+    attention: float | None = None  # the share that the passage receives, averaged over layers, heads and tokens
+    is_control: bool = False  # the search did not find the passage: it was chosen at random, to compare with
+    missing: tuple[str, ...] = ()  # what it lacks of the numbers and names of an answer that depends on it
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields for JSON."""
         passage = self.hit.passage
         return {
             "location": passage.location,
-            "path": passage.path,
-            "first": passage.first,
-            "last": passage.last,
-            "unit": passage.unit,
-            "text": passage.text,
+            **asdict(passage),
             "score": self.hit.score,
             "bm25": self.hit.bm25,
             "cosine": self.hit.cosine,
@@ -101,26 +89,16 @@ class CutPassage:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question.
-
-    Args:
-        verdict: "supported", "not supported" or "nothing fits"; None if the passages were searched but not read.
-        text: The text that the reader wrote; None if nothing was read.
-        log_probability: The log-probability of the text, in nats; None if nothing was read.
-        passages: The passages that the search found, the best one first, and then the control passages.
-        method: How the passages were found: "bm25", "dense" or "fused".
-        note: A sentence about the search or the reading that the user should know; None if there is none.
-        reading: The text with its tokens, as the reader returned it; None if nothing was read.
-    """
+    """The answer to a question; without a reader, the passages that were found."""
 
     question: str
-    verdict: Verdict | None
-    text: str | None
-    log_probability: float | None
-    passages: tuple[CutPassage, ...]
-    method: str
-    note: str | None = None
-    reading: Reading | None = None
+    verdict: Verdict | None  # None if the passages were searched but not read
+    text: str | None  # what the reader wrote
+    log_probability: float | None  # of the text, in nats
+    passages: tuple[CutPassage, ...]  # those that the search found, the best one first, and then the control passages
+    method: str  # how the passages were found: "bm25", "dense" or "fused"
+    note: str | None = None  # a sentence about the search or the reading that the user should know
+    reading: Reading | None = None  # the text with its tokens, as the reader returned it
 
     @property
     def reached_limit(self) -> bool:
@@ -203,19 +181,11 @@ class VerdictRule:
         return cosine < self.compute_cosine_limit(passages)
 
     def is_needed(self, cut: CutPassage) -> bool:
-        """Return whether the answer depends on a passage.
-
-        Args:
-            cut: The passage, with what happened to the answer without it.
-        """
+        """Return whether the answer depends on a passage, by what happened to the answer without it."""
         return (cut.word_change or 0.0) <= self.word_change
 
     def judge(self, question: str, cuts: Sequence[CutPassage], passages: int) -> Verdict:
-        """Return the verdict on an answer.
-
-        Args:
-            cuts: The passages that the search found, with what happened to the answer without each of them.
-        """
+        """Return the verdict on an answer, by what happened to it without each of the passages that were found."""
         hits = [cut.hit for cut in cuts]
         if self.rejects_search(question, hits, passages):
             return "nothing fits"

@@ -27,19 +27,12 @@ SHOWN_HITS = 3  # passages that are shown where nothing is read
 
 @dataclass(frozen=True)
 class AskSettings:
-    """How a question is answered.
+    """How a question is answered."""
 
-    Args:
-        passages: The number of passages that are read. A small model answers better from one than from three.
-        limit: The largest number of tokens of the answer.
-        method: How passages are found: "auto", "bm25", "dense" or "fused".
-        why: Also measure the attention on each passage, and the effect of control passages.
-    """
-
-    passages: int = 1
-    limit: int = 32
-    method: str = "auto"
-    why: bool = False
+    passages: int = 1  # that are read; a small model answers better from one than from three
+    limit: int = 32  # the largest number of tokens of the answer
+    method: str = "auto"  # how passages are found: "auto", "bm25", "dense" or "fused"
+    why: bool = False  # also measure the attention on each passage, and the effect of control passages
     controls: int = 2
     rule: VerdictRule = field(default_factory=VerdictRule)
 
@@ -79,43 +72,18 @@ def ask(
     if isinstance(reader, str | Path | Loaded):
         report("loading the reader")
         reader = create_reader(reader if isinstance(reader, Loaded) else load(reader))
-    return _answer(files, question, reader, settings or AskSettings(), report)
-
-
-def create_reader(loaded: Loaded) -> Reader:
-    """Return a reader for a model.
-
-    Args:
-        loaded: A language model or a Fusion-in-Decoder, with its tokenizer.
-
-    Raises:
-        ArgumentError: If the model cannot answer questions from passages.
-    """
-    if isinstance(loaded.model, GPT):
-        return PromptReader(loaded)
-    if isinstance(loaded.model, Fusion):
-        return FusionReader(loaded)
-    raise ArgumentError(
-        f"a {loaded.family} model cannot answer questions from passages; choose a language model such as smollm2, or a "
-        "run of the recipe reader"
-    )
-
-
-def _answer(
-    index: FolderIndex, question: str, reader: Reader | None, settings: AskSettings, report: Callable[[str], None]
-) -> Answer:
-    """Search, read, cut every passage, and judge."""
+    settings = settings or AskSettings()
     if len(question) > MAX_QUESTION:
         raise ArgumentError(f"the question has {len(question):,} characters; ask in at most {MAX_QUESTION:,}")
     if not question.strip():
         raise ArgumentError('the question is empty; ask for example: "Who owns the boat?"')
     report("searching")
-    search_result = index.search(question, max(settings.passages, NEAR_HITS), settings.method)
+    search_result = files.search(question, max(settings.passages, NEAR_HITS), settings.method)
     hits = search_result.hits[: settings.passages]
     method, note = search_result.method, search_result.note
     if reader is not None and (explanation := reader.explain_unreadable(question)) is not None:
         reader, note = None, explanation if note is None else f"{note}; {explanation}"
-    if reader is None or settings.rule.rejects_search(question, hits, len(index)):
+    if reader is None or settings.rule.rejects_search(question, hits, len(files)):
         shown = search_result.hits[: max(settings.passages, SHOWN_HITS)]
         verdict: Verdict | None = None if reader is None else "nothing fits"
         return Answer(question, verdict, None, None, tuple(CutPassage(hit) for hit in shown), method, note)
@@ -130,7 +98,7 @@ def _answer(
         else cut
         for cut in measure_cuts(reader, reading, hits)
     ]
-    verdict = rule.judge(question, passages, len(index)) if reading.text else "nothing fits"
+    verdict = rule.judge(question, passages, len(files)) if reading.text else "nothing fits"
     if settings.why:
         report("measuring attention")
         weights = reader.measure_attention(reading)
@@ -139,10 +107,22 @@ def _answer(
         ]
         report("cutting control passages")
         passages += measure_controls(
-            index, reader, reading, {hit.number for hit in search_result.hits}, settings.controls
+            files, reader, reading, {hit.number for hit in search_result.hits}, settings.controls
         )
     log_probability = sum(reading.log_probabilities)
     return Answer(question, verdict, reading.text, log_probability, tuple(passages), method, note, reading)
+
+
+def create_reader(loaded: Loaded) -> Reader:
+    """Return a reader for a language model or a Fusion-in-Decoder, with its tokenizer."""
+    if isinstance(loaded.model, GPT):
+        return PromptReader(loaded)
+    if isinstance(loaded.model, Fusion):
+        return FusionReader(loaded)
+    raise ArgumentError(
+        f"a {loaded.family} model cannot answer questions from passages; choose a language model such as smollm2, or a "
+        "run of the recipe reader"
+    )
 
 
 def measure_cuts(reader: Reader, reading: Reading, hits: Sequence[Hit]) -> list[CutPassage]:
@@ -159,11 +139,7 @@ def measure_cuts(reader: Reader, reading: Reading, hits: Sequence[Hit]) -> list[
 def measure_controls(
     index: FolderIndex, reader: Reader, reading: Reading, excluded: set[int], count: int
 ) -> list[CutPassage]:
-    """Put control passages before the other passages, and cut each of them; the text of the answer stays the same.
-
-    Args:
-        excluded: The numbers of passages that may be about the question.
-    """
+    """Put control passages before the others, and cut each of them; the text of the answer stays the same."""
     length = max(map(len, reading.passages))
     hits = choose_controls(index, reading.question, excluded, length, count)
     if not hits or not reading.token_ids:
@@ -184,11 +160,8 @@ def choose_controls(
 ) -> list[Hit]:
     """Return control passages, to compare the effect of a cut with: random ones of a similar length.
 
-    The same question in the same index gives the same passages.
-
-    Args:
-        excluded: The numbers of passages that may fit the question.
-        count: How many controls; fewer are returned if there are too few passages.
+    The same question in the same index gives the same passages. ``excluded`` are the numbers of passages that may fit
+    the question; fewer than ``count`` are returned if there are too few others.
     """
     generator = random.Random(f"{len(passages)} {question}")
     numbers = [

@@ -21,11 +21,7 @@ from .reading import Reader, Reading
 
 
 class FusionReader(Reader):
-    """Reads passages apart.
-
-    Args:
-        loaded: A model of the family fusion, with its tokenizer: a run of the recipe ``reader``.
-    """
+    """Reads passages apart, with a model of the family fusion: a run of the recipe ``reader``."""
 
     def __init__(self, loaded: Loaded) -> None:
         if not isinstance(loaded.model, Fusion):

@@ -27,11 +27,7 @@ _QUESTION = "\ue001"
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt as tokens, with the positions of each passage.
-
-    Args:
-        passages: For each passage, the positions of its tokens, in the order of the passages that were given.
-    """
+    """A prompt as tokens, with the positions of each passage, in the order of the passages that were given."""
 
     token_ids: list[int]
     passages: tuple[range, ...]
@@ -39,11 +35,7 @@ class Prompt:
 
 
 class PromptReader(Reader):
-    """Reads passages in the prompt of a language model.
-
-    Args:
-        loaded: A model of the family gpt, with its tokenizer; a model of instructions answers best.
-    """
+    """Reads passages in the prompt of a model of the family gpt; a model of instructions answers best."""
 
     def __init__(self, loaded: Loaded) -> None:
         if not isinstance(loaded.model, GPT):
@@ -57,15 +49,7 @@ class PromptReader(Reader):
         self._last_reading: deque[tuple[list[int], Cache]] = deque(maxlen=1)
 
     def build_prompt(self, question: str, passages: Sequence[str], limit: int = 0) -> Prompt:
-        """Return the prompt for a question and passages.
-
-        Args:
-            passages: The texts of the passages, the best one first.
-            limit: The number of tokens that the answer may take.
-
-        Raises:
-            ArgumentError: If prompt and answer exceed the model's context length.
-        """
+        """Return the prompt for a question and passages, the best one first, and check that the answer has room."""
         prompt = build_prompt(self.tokenizer, question, passages)
         needed, length = len(prompt.token_ids) + limit, self.model.config.length
         if needed > length:

@@ -20,21 +20,15 @@ MAX_TOKENS_PER_CHARACTER = 1.5  # smollm2 needs 2.5 tokens for a Korean syllable
 
 @dataclass(frozen=True)
 class Reading:
-    """The text that a reader wrote for a question and passages.
-
-    Args:
-        log_probabilities: The natural logarithm of each token's probability, given the tokens before it.
-        words: For each token, the word that it belongs to.
-        reached_limit: Whether the text stopped because it had the largest number of tokens.
-    """
+    """The text that a reader wrote for a question and passages."""
 
     question: str
     passages: tuple[str, ...]
     token_ids: tuple[int, ...]
     text: str
-    log_probabilities: tuple[float, ...]
-    words: tuple[str, ...]
-    reached_limit: bool = False
+    log_probabilities: tuple[float, ...]  # of each token, given the tokens before it; natural logarithms
+    words: tuple[str, ...]  # for each token, the word that it belongs to
+    reached_limit: bool = False  # the text stopped because it had the largest number of tokens
 
 
 class Reader(ABC):
@@ -50,12 +44,7 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, question: str, passages: Sequence[str], limit: int, cut: Collection[int] = ()) -> Reading:
-        """Return the most probable text, token by token.
-
-        Args:
-            limit: The largest number of tokens.
-            cut: The indices of passages that are cut.
-        """
+        """Return the most probable text of at most ``limit`` tokens; the passages with the indices ``cut`` are cut."""
 
     @abstractmethod
     def score(self, question: str, passages: Sequence[str], token_ids: Sequence[int]) -> Reading:

@@ -29,14 +29,7 @@ def require_speech(loaded: Loaded) -> tuple[Speech, SpeechTokens]:
 
 
 def read_samples(raw: Any) -> Float[Tensor, " sample"]:
-    """Return samples at 16,000 per second.
-
-    Args:
-        raw: The path of an audio file, or the samples themselves: a tensor [sample] of floats at 16,000 per second.
-
-    Raises:
-        ArgumentError: If it is neither, or the file cannot be read.
-    """
+    """Return samples at 16,000 per second, from the path of an audio file or from a tensor of floats [sample]."""
     if isinstance(raw, str | os.PathLike):
         return read_audio(raw)
     if not isinstance(raw, Tensor):
@@ -66,19 +59,12 @@ def cut_features(features: Float[Tensor, "mel frame"], first: int, count: int) -
 
 @dataclass(frozen=True)
 class AudioWindow:
-    """A part of a recording.
+    """A part of a recording."""
 
-    Args:
-        samples: Its samples at 16 kHz; fewer than the model reads at once if the recording ends before.
-        begin: Where it begins in the recording, in seconds.
-        duration: The length of the recording in seconds.
-        window: How much the model reads at once, in seconds.
-    """
-
-    samples: Float[Tensor, " sample"]
-    begin: float
-    duration: float
-    window: float
+    samples: Float[Tensor, " sample"]  # at 16 kHz; fewer than the model reads at once if the recording ends before
+    begin: float  # in the recording, in seconds
+    duration: float  # of the recording, in seconds
+    window: float  # how much the model reads at once, in seconds
 
     @property
     def seconds(self) -> float:

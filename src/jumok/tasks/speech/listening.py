@@ -68,11 +68,7 @@ def measure_share(weights: Float[Tensor, " source"], start: float, end: float) -
 
 
 def locate_words(loaded: Loaded, labelled: LabelledInput) -> list[Word]:
-    """Return the words of a window's transcript with their times from its start; the model reads it once more.
-
-    Args:
-        labelled: A window of audio with its transcript, as ``prepare_input`` returns it.
-    """
+    """Return the words of a window's transcript, from ``prepare_input``, with their times; the model reads it again."""
     audio, target = labelled.audio, labelled.inputs[1][0].tolist()
     assert audio is not None
     if not labelled.answer_length:
@@ -85,16 +81,12 @@ def locate_words(loaded: Loaded, labelled: LabelledInput) -> list[Word]:
 def transcribe_with_edits(
     lens: Lens, features: Features, edits: Sequence[Edit] = (), language: str | None = None
 ) -> WindowTranscript:
-    """Return the transcript of one window while edits change the model.
+    """Return the transcript of one window while edits change the model; they hold for every token.
 
     Args:
         lens: An open lens on what ``jumok.load`` returned for a speech model.
         features: The spectrogram of the window, a batch of one: ``prepare_input(loaded, path).inputs[0]``.
-        edits: The edits; they hold for every token. () transcribes without edits.
         language: The code of the spoken language; None detects it under the edits.
-
-    Raises:
-        ArgumentError: If the lens has no speech model, or an edit does not fit it.
     """
     loaded = lens.loaded
     if not isinstance(loaded, Loaded) or not isinstance(loaded.model, Speech):
@@ -117,11 +109,7 @@ def hide_audio(model: Speech, start: float, end: float) -> list[KnockOut]:
     positions that hear something of the stretch are hidden, so that nothing in it can change the transcript, except
     the loudness of its loudest frame, which scales the spectrogram of the whole recording.
 
-    Args:
-        start: Where the stretch begins, in seconds from the start of the window.
-
-    Raises:
-        ArgumentError: If the stretch is empty, or not inside the window.
+    ``start`` and ``end`` are in seconds from the start of the window.
 
     >>> from jumok.models.speech import SpeechConfig
     >>> sizes = dict(width=4, heads=1, decoder_heads=1, hidden=4, decoder_hidden=4, vocabulary=7, start=1, end=2, pad=2)

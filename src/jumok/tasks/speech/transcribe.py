@@ -31,11 +31,7 @@ def transcribe(
     Args:
         loaded: A speech model with its tokenizer.
         samples: The audio, mono, at 16,000 samples per second; ``jumok.data.audio.audio_files.read_audio`` reads files.
-        settings: The settings; None for the defaults.
         progress: Called after each window with the seconds that are done and the seconds in all.
-
-    Raises:
-        ArgumentError: If the model does not transcribe audio, or a setting does not fit it.
     """
     transcription = _Transcription(loaded, samples, settings)
     segments = tuple(transcription.run(progress))

@@ -75,29 +75,17 @@ def parse_transcription_settings(options: Mapping[str, Any]) -> TranscriptionSet
 
 @dataclass(frozen=True)
 class Segment:
-    """A piece of a transcript, usually a sentence or a part of one.
+    """A piece of a transcript, usually a sentence or a part of one."""
 
-    Args:
-        start: Where it begins, in seconds.
-        end: Where it ends, in seconds.
-        text: The text; a space at its beginning separates it from the segment before.
-        token_ids: The tokens of the text, without special tokens.
-        window: Where the window of audio that the model read begins, in seconds.
-        log_probability: The average log-probability of the tokens of the window.
-        compression: The factor by which zlib compresses the text of the window.
-        no_speech: The model's probability that there is no speech in the window; None if the model gives none.
-        temperature: The temperature at which the window was decoded; 0 for the most probable tokens.
-    """
-
-    start: float
+    start: float  # in seconds
     end: float
-    text: str
-    token_ids: tuple[int, ...]
-    window: float
-    log_probability: float
-    compression: float
-    no_speech: float | None
-    temperature: float
+    text: str  # a space at its beginning separates it from the segment before
+    token_ids: tuple[int, ...]  # without special tokens
+    window: float  # where the window of audio that the model read begins, in seconds
+    log_probability: float  # the average over the tokens of the window
+    compression: float  # the factor by which zlib compresses the text of the window
+    no_speech: float | None  # the model's probability that there is no speech in the window, if it gives one
+    temperature: float  # at which the window was decoded; 0 for the most probable tokens
 
     @property
     def is_doubtful(self) -> bool:
@@ -119,21 +107,15 @@ class Segment:
 class Word:
     """A word of a transcript with its time.
 
-    Args:
-        text: The word with its punctuation, without spaces around it.
-        start: When it begins, in seconds; from the cross-attention.
-        end: When it ends, in seconds: when the next word begins, or the audio becomes quiet.
-        token_ids: Its tokens. Those of all words of a segment are the segment's.
-        probability: The model's probability of a token of this word: the geometric mean over its tokens.
-        rows: The decoder's rows that write its tokens, if it reads the transcript of the window without times: each
-            row writes the token after the one that it read.
+    ``rows`` are the decoder's rows that write its tokens, if it reads the transcript of the window without times: each
+    row writes the token after the one that it read.
     """
 
-    text: str
-    start: float
-    end: float
-    token_ids: tuple[int, ...]
-    probability: float
+    text: str  # with its punctuation, without spaces around it
+    start: float  # in seconds; from the cross-attention
+    end: float  # when the next word begins, or the audio becomes quiet
+    token_ids: tuple[int, ...]  # those of all words of a segment are the segment's
+    probability: float  # the geometric mean over its tokens
     segment: int
     rows: range
 
@@ -148,18 +130,12 @@ Cue = Segment | Word  # a text with its time
 
 @dataclass(frozen=True)
 class Transcript:
-    """The text of a recording.
-
-    Args:
-        language: The code of its language; None if the model has only one.
-        duration: The length of the audio in seconds.
-        warning: A sentence that says that the audio may be in a language that the model does not know; or None.
-    """
+    """The text of a recording."""
 
     segments: tuple[Segment, ...]
-    language: str | None
-    duration: float
-    warning: str | None = None
+    language: str | None  # its code; None if the model has only one
+    duration: float  # of the audio, in seconds
+    warning: str | None = None  # a sentence that says that the audio may be in a language that the model does not know
 
     @property
     def text(self) -> str:
@@ -171,10 +147,7 @@ def describe_foreign_speech(tokens: SpeechTokens, segments: Sequence[Segment]) -
     """Return a sentence in the reader's language if an English-only model may have heard another language; or None.
 
     Such a model writes English words for any speech. If most windows are doubtful, the audio may be in another
-    language, or hard to understand.
-
-    Args:
-        tokens: The special tokens of the model; Whisper's English models have times, but no languages.
+    language, or hard to understand. Whisper's English models have times, but no languages.
     """
     if tokens.languages or tokens.no_timestamps is None:
         return None

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
-from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.generate.beam import BeamSettings, search_scored_beams
 from jumok.generate.decoding import CrossAttentionDecoder, StepLogits
 from jumok.generate.sampling import Sampling
@@ -93,21 +92,13 @@ def _build_flags(token_ids: list[int] | tuple[int, ...], vocabulary: int, device
 
 @dataclass(frozen=True)
 class WindowText:
-    """The text of one window.
+    """The text of one window."""
 
-    Args:
-        token_ids: The new tokens, with times, without the end.
-        log_probability: The average log-probability of the tokens, including the end.
-        compression: The factor by which zlib compresses the text.
-        no_speech: The model's probability that there is no speech; None if the model gives none.
-        temperature: The temperature at which it was decoded; 0 for the most probable tokens.
-    """
-
-    token_ids: tuple[int, ...]
-    log_probability: float
-    compression: float
-    no_speech: float | None
-    temperature: float
+    token_ids: tuple[int, ...]  # the new tokens, with times, without the end
+    log_probability: float  # the average over the tokens, including the end
+    compression: float  # the factor by which zlib compresses the text
+    no_speech: float | None  # the model's probability that there is no speech, if it gives one
+    temperature: float  # at which it was decoded; 0 for the most probable tokens
     is_silent: bool = False
 
 
@@ -133,12 +124,17 @@ def decode_window(
     for temperature in (0.0, *settings.temperatures):
         decoder = SpeechDecoder(model, encoded, prompt, rules)
         logits = decoder.prefill()
-        no_speech = _compute_no_speech(logits, rules.tokens)
+        no_speech = None  # the probability after the first token of the prompt, where training taught it
+        if rules.tokens.no_speech is not None:
+            no_speech = float(logits[0, 0].float().softmax(-1)[rules.tokens.no_speech])
         if temperature == 0.0 and settings.beams > 1:
-            token_ids, log_probability = _search_beams(decoder, logits, settings.beams, model)
+            beams = BeamSettings(settings.beams, decoder.limit, 1.0, frozenset({model.config.end}))
+            ((log_probability, best_ids),) = search_scored_beams(decoder, 1, beams, logits)
+            token_ids = [token for token in best_ids if token != model.end_token]
         else:
             token_ids, log_probability = _sample(decoder, logits, temperature, generator, model)
-        compression = _compute_compression(token_ids, tokenizer)
+        content = tokenizer.decode(token_ids, special=False).strip().encode()
+        compression = len(content) / len(zlib.compress(content)) if content else 0.0
         text = WindowText(tuple(token_ids), log_probability, compression, no_speech, temperature)
         if _is_silent(text, settings):
             return replace(text, token_ids=(), is_silent=True)
@@ -166,24 +162,6 @@ def _sample(
         if count < decoder.limit:
             logits = decoder.step(torch.tensor([[token]], device=scores.device))
     return token_ids, total / max(len(token_ids), 1)
-
-
-def _search_beams(decoder: SpeechDecoder, logits: StepLogits, beams: int, model: Speech) -> tuple[list[int], float]:
-    settings = BeamSettings(beams, decoder.limit, 1.0, frozenset({model.config.end}))
-    ((score, token_ids),) = search_scored_beams(decoder, 1, settings, logits)
-    return [token for token in token_ids if token != model.end_token], score
-
-
-def _compute_no_speech(logits: StepLogits, tokens: SpeechTokens) -> float | None:
-    """Return the probability of "no speech" after the first token of the prompt, where training taught it."""
-    if tokens.no_speech is None:
-        return None
-    return float(logits[0, 0].float().softmax(-1)[tokens.no_speech])
-
-
-def _compute_compression(token_ids: list[int], tokenizer: Tokenizer) -> float:
-    text = tokenizer.decode(token_ids, special=False).strip().encode()
-    return len(text) / len(zlib.compress(text)) if text else 0.0
 
 
 def _is_improbable(text: WindowText, settings: TranscriptionSettings) -> bool:
@@ -217,29 +195,19 @@ def detect_language(model: Speech, encoded: Tensor, speech_tokens: SpeechTokens)
 
 @dataclass(frozen=True)
 class WindowTranscript:
-    """The transcript of one window.
+    """The transcript of one window."""
 
-    Args:
-        prompt: The tokens that the decoder reads first.
-        token_ids: The tokens of the text, without the end; () if there is no speech.
-        text: The text, without spaces around it.
-        language: The code of its language; None if the model has only one.
-    """
-
-    prompt: tuple[int, ...]
-    token_ids: tuple[int, ...]
-    text: str
-    language: str | None
+    prompt: tuple[int, ...]  # the tokens that the decoder reads first
+    token_ids: tuple[int, ...]  # of the text, without the end; () if there is no speech
+    text: str  # without spaces around it
+    language: str | None  # its code; None if the model has only one
 
 
 def transcribe_window(loaded: Loaded, features: Features, language: str | None = None) -> WindowTranscript:
     """Return the transcript of one window: the answer that a lens looks at.
 
     Only the most probable tokens are chosen, and no times are written, so that a clean and an edited transcript differ
-    by nothing but the edits.
-
-    Args:
-        language: The code of the spoken language; None detects it, or uses the model's only one.
+    by nothing but the edits. Without a language it is detected, unless the model has only one.
     """
     (model, tokens), tokenizer = require_speech(loaded), loaded.require_tokenizer()
     settings = TranscriptionSettings(timestamps=False, temperatures=())

@@ -65,10 +65,6 @@ def find_word_times(
 
     Returns:
         All words in order. No word begins before the one before it, and none lies outside the audio.
-
-    Raises:
-        ArgumentError: If the model does not transcribe audio, a head does not exist, or the transcript is of another
-            recording.
     """
     if heads is None:
         heads = list_timing_heads(loaded)
@@ -81,9 +77,8 @@ def align_words(
 ) -> tuple[list[int], list[int]]:
     """Return the position of the audio at which each word begins, and the one at which the attention leaves it.
 
-    Args:
-        weights: The weights of the query that chooses each token, averaged over heads.
-        pauses: Whether a pause may come before a word. Without pauses, silence becomes a part of a word.
+    The weights are those of the query that chooses each token, averaged over heads. Without ``pauses``, silence becomes
+    a part of a word.
     """
     rows: list[Tensor] = []
     first_rows: list[int] = []
@@ -136,25 +131,18 @@ def _find_ends(loudness: Float[Tensor, " position"], starts: list[int], attentio
 
 
 class WordTokens(NamedTuple):
-    """The tokens of a word.
+    """The tokens of a word."""
 
-    Attributes:
-        text: The word with its punctuation, without spaces around it.
-        spoken_stop: The position after its last token that is not punctuation.
-        stop: The position after its last token.
-    """
-
-    text: str
+    text: str  # with its punctuation, without spaces around it
     start: int
-    spoken_stop: int
-    stop: int
+    spoken_stop: int  # the position after its last token that is not punctuation
+    stop: int  # the position after its last token
 
 
 def group_spoken_words(tokenizer: TextTokenizer, ids: Sequence[int], language: str | None) -> list[WordTokens]:
     """Return the words of a text. Together they have all of its tokens; punctuation belongs to the word before it.
 
-    Args:
-        language: The code of the language; None for English.
+    Without a language the text is English.
 
     >>> from jumok.data.tokenizers.tokenizer import Tokenizer
     >>> for word in group_spoken_words(Tokenizer.for_bytes(), list(b"Yes - no."), None):
@@ -206,24 +194,16 @@ def _is_spoken(text: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class WindowWeights:
-    """The words of one window of audio, with the weights of their tokens.
+    """The words of one window of audio, with the weights of their tokens."""
 
-    Attributes:
-        start: Where the window begins, in seconds.
-        segments: The number of each word's segment in the transcript.
-        weights: The weights of the query that chose each token, over the positions of 20 ms that are real audio.
-        loudness: The mean of the log-mel bands in each position.
-        first_row: The decoder's row that writes the first token.
-    """
-
-    start: float
+    start: float  # where the window begins, in seconds
     token_ids: tuple[int, ...]
     words: tuple[WordTokens, ...]
-    segments: tuple[int, ...]
-    weights: Float[Tensor, "head token position"]
+    segments: tuple[int, ...]  # the number of each word's segment in the transcript
+    weights: Float[Tensor, "head token position"]  # of the query that chose each token, over 20 ms of real audio each
     log_probabilities: Float[Tensor, " token"]
-    loudness: Float[Tensor, " position"]
-    first_row: int = 0
+    loudness: Float[Tensor, " position"]  # the mean of the log-mel bands
+    first_row: int = 0  # the decoder's row that writes the first token
 
 
 def read_word_weights(
