@@ -1,9 +1,9 @@
 """Run the pages of the course, and write the notebooks and pictures that belong to them.
 
-    python tests/documents/course_pages.py
+    python tests/documents/course_pages.py [PAGE ...]
 
-runs every page of docs/*/course in both languages and writes its notebook and its pictures. The notebooks contain the
-text and the code of the pages; the pictures are the files that the pages' own commands draw.
+runs every page of docs/*/course (or only those, such as d0) in both languages and writes its notebook and its pictures.
+The notebooks contain the text and the code of the pages; the pictures are the files that the pages' own commands draw.
 """
 
 from __future__ import annotations
@@ -125,9 +125,10 @@ def _append_cell(cells: list[dict[str, object]], kind: str, source: str) -> None
 
 
 def main() -> None:
-    """Write the notebooks and pictures of all pages."""
+    """Write the notebooks and pictures of the pages that are named on the command line, or of all."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    for page in find_pages():
+    names = sys.argv[1:] or DOCUMENTS
+    for page in (page for page in find_pages() if page.stem in names):
         with tempfile.TemporaryDirectory() as name:
             for problem in find_wrong_outputs(page, Path(name)):
                 sys.stdout.write(f"{problem}\n")

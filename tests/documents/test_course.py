@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -70,6 +71,29 @@ def test_every_page_begins_with_its_part_of_the_transformer(page: Path) -> None:
     assert picture == transformer_map.render(page.stem, page.parent.parent.name), (
         "run: tests/documents/transformer_map.py"
     )
+
+
+def find_printed_texts(code: str) -> list[str]:
+    """Return the strings in calls of print, and the titles and axes of pictures."""
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    shown = [argument for call in calls if ast.unparse(call.func) == "print" for argument in call.args]
+    shown += [keyword.value for call in calls for keyword in call.keywords if keyword.arg in ("title", "across")]
+    texts = []
+    for value in shown:
+        if isinstance(value, ast.JoinedStr):
+            texts.append("".join(str(part.value) for part in value.values if isinstance(part, ast.Constant)))
+        elif isinstance(value, ast.Constant):
+            texts.append(str(value.value))
+    return texts
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ENGLISH_PAGES], ids=name_page)
+def test_korean_pages_print_and_comment_in_korean(page: Path) -> None:
+    for block in read_blocks(page):
+        if block.kind == "python" and page.stem not in ("d1", "d2", "d3"):
+            texts = [*re.findall(r"# (.*)", block.code), *find_printed_texts(block.code)]
+            english = [text for text in texts if re.search("[a-z]{3}", text) and not re.search("[가-힣]", text)]
+            assert not english, f"{name_page(page)}:{block.line}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_page)
