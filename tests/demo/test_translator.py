@@ -119,7 +119,7 @@ def test_a_text_without_any_known_word_is_refused(translator: Loaded, monkeypatc
 
 
 def test_generated_sentences_are_data_of_the_translate_recipe_only(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="the text recipe cannot read sentences; only the translate recipe can"):
+    with pytest.raises(ArgumentError, match="the text recipe cannot read sentences; give stories or shakespeare"):
         create_task("text", tmp_path / "a", "sentences", {})
     with pytest.raises(ArgumentError, match="vocabulary does not apply to sentences"):
         create_task("translate", tmp_path / "b", "sentences", {"vocabulary": 300})

@@ -197,7 +197,7 @@ def test_catalogue_names_are_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
             preview(recipe, name)
     assert not (tmp_path / "cache").exists(), "nothing is downloaded"
     with pytest.raises(
-        ArgumentError, match="translate recipe cannot read shakespeare of the catalogue; give en-ko or sentences, or"
+        ArgumentError, match="translate recipe cannot read shakespeare; give en-ko or sentences, or"
     ):
         preview("translate", "shakespeare")
     with pytest.raises(ArgumentError, match=r"the copy recipe cannot read shakespeare .*; give files of your own"):

@@ -29,7 +29,7 @@ STORED_KINDS = {
     "skip_bad": bool,
     "encoding": str | None,
 }
-GENERATED_DATA = ("sentences",)  # data that is generated, not read from files: Korean and English sentences
+GENERATED_DATA = ("sentences", "stories")  # not read from files: Korean and English sentences, Korean stories
 MAX_NOTICES = 10  # facts about the data that are shown
 
 
@@ -118,12 +118,10 @@ class TrainingRequest:
         name = self.catalogue_name or self.generated_name
         if name is None or name in available:
             return name
-        if self.generated_name is not None:
-            raise ArgumentError(f"the {self.recipe} recipe cannot read {name}; only the translate recipe can")
-        if catalogue.find_entry(name).kind == "model":
+        if self.generated_name is None and catalogue.find_entry(name).kind == "model":
             raise ArgumentError(f"{name} is a model, not data; start from it with --from {name}")
         choices = f"give {' or '.join(available)}, or files of your own" if available else "give files of your own"
-        raise ArgumentError(f"the {self.recipe} recipe cannot read {name} of the catalogue; {choices}")
+        raise ArgumentError(f"the {self.recipe} recipe cannot read {name}; {choices}")
 
     def require_files(self) -> str:
         """Return the path of the user's own files, or the name of a Hugging Face dataset."""

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from jumok.data import catalogue
 from jumok.data.batches.split import Split, assign_split, normalize_text
+from jumok.data.datasets.korean_stories import read_korean_stories
 from jumok.data.readers.columns import read_rows
 from jumok.data.readers.lines import ProblemLog, read_lines
 from jumok.data.readers.table_header import Column
@@ -230,8 +231,9 @@ def _without_labels(read: LabelledTextReader) -> TextReader:
     return lambda split, download_report: (text for text, _ in read(split, download_report))
 
 
-#: The catalogue's texts by name: documents, and labelled texts without their labels.
+#: Texts by name: generated stories, and the catalogue's documents and labelled texts without their labels.
 TEXTS: dict[str, TextReader] = {
+    "stories": lambda split, _: read_korean_stories(split),
     "shakespeare": read_shakespeare,
     "gutenberg": read_gutenberg,
     **{name: _without_labels(read) for name, read in LABELLED_TEXTS.items()},
