@@ -69,7 +69,7 @@ def attach_particle(noun: str, particle: str, style: Style = "plain") -> str:
         return noun + (bare if final == " " else "이" + particle.removeprefix("이"))
     if particle not in _PARTICLES:
         return _PRONOUNS.get((noun, particle), noun + particle)
-    after_consonant, after_vowel = _PARTICLES[particle]
+    after_consonant, after_vowel = tuple(_PARTICLES[particle])
     return _PRONOUNS.get((noun, after_consonant)) or noun + (after_vowel if final == " " else after_consonant)
 
 
