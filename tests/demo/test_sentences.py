@@ -16,7 +16,10 @@ from jumok.errors import ArgumentError
 
 @pytest.fixture(scope="module")
 def pairs() -> dict[str, list[SentencePair]]:
-    return {"train": make_sentence_pairs(2_000), "held-out": make_sentence_pairs(300, "held-out")}
+    return {
+        "train": make_sentence_pairs(2_000, level="simple"),
+        "held-out": make_sentence_pairs(300, "held-out", level="simple"),
+    }
 
 
 def test_no_combination_and_no_sentence_is_in_both_splits(pairs: dict[str, list[SentencePair]]) -> None:

@@ -107,7 +107,7 @@ def capture_cross_attention(translator: Loaded, sentence: str, out: Path, langua
 
 def write_training_text(language: str, out: Path, *, quick: bool) -> tuple[Path, int]:
     """Write the sentences that the GPT reads, one per line; return the file and the number of sentences."""
-    pairs = make_sentence_pairs(QUICK_SENTENCE_COUNT if quick else SENTENCE_COUNT)
+    pairs = make_sentence_pairs(QUICK_SENTENCE_COUNT if quick else SENTENCE_COUNT, level="simple")
     path = out / f"sentences-{language}.txt"
     lines = (pair.english if language == "en" else pair.korean for pair in pairs)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

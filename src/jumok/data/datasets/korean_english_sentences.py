@@ -1,6 +1,7 @@
-"""Generate Korean sentences with their English translations from a small grammar, as pure functions of a seed.
+"""Generate Korean sentences with their English translations from a grammar, as pure functions of a seed.
 
-Patterns: actions (subject, time, place, object, verb), adjectives, "is a", and "there is"; in the present, past and
+The level "everyday" adds the patterns of ``korean_english_everyday``, and the set phrases are listed apart. The simple
+patterns: actions (subject, time, place, object, verb), adjectives, "is a", and "there is"; in the present, past and
 future, as statements, negations, questions and negative questions. Particles follow the final consonant (은/는, 이/가,
 을/를). The words and their inflection are in ``korean_english_words``.
 
@@ -21,8 +22,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from jumok.data.batches.split import Split, assign_split
+from jumok.data.datasets import korean_english_everyday as everyday
 from jumok.data.datasets import korean_english_words as words
 from jumok.data.datasets.korean_english_words import (
     NEGATIVE,
@@ -43,8 +46,13 @@ from jumok.data.datasets.korean_english_words import (
 )
 from jumok.errors import ArgumentError
 
-TRAINING_COUNT = 60_000
+TRAINING_COUNT = 150_000
 HELD_OUT_COUNT = 2_000
+PHRASE_REPEATS = 30  # of a greeting in the training data: nothing else teaches its words
+
+SIMPLE_SHARE = 0.3
+
+Level = Literal["everyday", "simple"]
 
 _TENSES: tuple[Tense, ...] = ("present", "past", "future")
 _FORMS: tuple[Form, ...] = ("statement", "negation", "question", "negative question")
@@ -84,10 +92,15 @@ class SentencePair:
         return self.variant_pieces.replace("|", "")
 
 
-def make_sentence_pairs(count: int, split: Split = "train", seed: int = 0) -> list[SentencePair]:
+def make_sentence_pairs(
+    count: int, split: Split = "train", seed: int = 0, level: Level = "everyday"
+) -> list[SentencePair]:
     """Make different Korean sentences with their English translations.
 
-    >>> for pair in make_sentence_pairs(2):
+    Args:
+        level: "simple" has only the patterns of this module; "everyday" also those of ``korean_english_everyday``.
+
+    >>> for pair in make_sentence_pairs(2, level="simple"):
     ...     print(pair.korean, "=", pair.english)
     가수는 빵집에서 시를 살 거니? = Will the singer buy a poem at the bakery?
     어머니는 화요일마다 노래를 듣는다 = My mother listens to a song every Tuesday
@@ -95,7 +108,8 @@ def make_sentence_pairs(count: int, split: Split = "train", seed: int = 0) -> li
     if count < 1:
         raise ArgumentError(f"the number of sentences must be at least 1, not {count}")
     pairs: dict[str, SentencePair] = {}
-    for pair in _draw_pairs(random.Random(f"korean english {split} {seed}")):
+    draw = _draw_pairs if level == "simple" else _draw_everyday_pairs
+    for pair in draw(random.Random(f"korean english {split} {seed}")):
         if assign_split(pair.combination) == split:
             pairs.setdefault(pair.korean, pair)
         if len(pairs) == count:
@@ -118,6 +132,28 @@ def list_pieces(pairs: list[SentencePair]) -> list[str]:
             first, *inner = word.split("|")
             pieces |= {first, *(f"##{piece}" for piece in inner)}
     return sorted(pieces)
+
+
+def list_phrase_pairs() -> list[SentencePair]:
+    """Return the greetings and set phrases, with each way to say them. All are in the training split."""
+    pairs = []
+    for korean, english, more_korean, more_english in everyday.list_phrases():
+        sources, targets = [korean, *more_korean], [english, *more_english]
+        for index in range(max(len(sources), len(targets))):
+            variant, english_variant = sources[index % len(sources)], targets[index % len(targets)]
+            pairs.append(SentencePair(korean, variant, english, english_variant, english, "phrase"))
+    return pairs
+
+
+def _draw_everyday_pairs(generator: random.Random) -> Iterator[SentencePair]:
+    """Yield simple and everyday sentences without end."""
+    simple = _draw_pairs(generator)
+    while True:
+        if generator.random() < SIMPLE_SHARE:
+            yield next(simple)
+            continue
+        draft = everyday.draw_draft(generator)
+        yield SentencePair(*everyday.write_draft(generator, draft), draft.key, draft.pattern)
 
 
 def _draw_pairs(generator: random.Random) -> Iterator[SentencePair]:

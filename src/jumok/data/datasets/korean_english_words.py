@@ -111,11 +111,12 @@ PLACES = {name: _list_places(group) for name, group in _WORDS["places"].items()}
 PLACES["anywhere"] = [location for locations in list(PLACES.values()) for location in locations]
 OBJECTS = {name: [Noun(*row) for row in group] for name, group in _WORDS["objects"].items()}
 
+DAYS: list[list[str]] = _WORDS["days"]
 TIMES = [
     *_list_times(_TIMES["any_tense"], "present", "past", "future"),
     *_list_times(_TIMES["present"], "present"),
-    *_list_times([[f"{korean}|마다", f"every {english}"] for korean, english in _WORDS["days"]], "present"),
-    *_list_times([[f"{korean}|에", f"on {english}"] for korean, english in _WORDS["days"]], "past", "future"),
+    *_list_times([[f"{korean}|마다", f"every {english}"] for korean, english in DAYS], "present"),
+    *_list_times([[f"{korean}|에", f"on {english}"] for korean, english in DAYS], "past", "future"),
     *_list_times(_TIMES["past"], "past"),
     *_list_times(_TIMES["future"], "future"),
 ]
@@ -261,7 +262,7 @@ class Wording:
     def negate(self, auxiliary: str) -> str:
         """Return "didn't" or "did not"."""
         if self.is_contracted and auxiliary != "am":
-            return "won't" if auxiliary == "will" else f"{auxiliary}n't"
+            return {"will": "won't", "can": "can't"}.get(auxiliary, f"{auxiliary}n't")
         return f"{auxiliary} not"
 
     def ask(self, question_word: str, auxiliary: str, subject: str, form: Form, parts: list[str]) -> str:

@@ -138,7 +138,7 @@ def measure_mask_removal(
         raise ArgumentError("sequences, sentences, runs and steps must be at least 1")
     tiny = load("tiny")
     packaged, maps = _measure_packaged_model(tiny, sequences, seed)
-    texts = [f"{pair.english}. " for pair in make_sentence_pairs(sentences, "held-out", seed)]
+    texts = [f"{pair.english}. " for pair in make_sentence_pairs(sentences, "held-out", seed, "simple")]
     sentence_rows = tuple(_measure_sentence(tiny, text.replace("?.", "?")) for text in texts)
     count_step = count_steps(2 * runs * steps, progress)
     trained = [

@@ -6,13 +6,17 @@ import heapq
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 
 from jumok.data.batches.split import Split, assign_split, hash_to_fraction, normalize_text
 from jumok.data.datasets import text_corpora
 from jumok.data.datasets.korean_english_sentences import (
     HELD_OUT_COUNT,
+    PHRASE_REPEATS,
     TRAINING_COUNT,
+    SentencePair,
+    list_phrase_pairs,
     list_pieces,
     make_sentence_pairs,
 )
@@ -135,7 +139,7 @@ def load_or_learn_tokenizer(request: TrainingRequest, options: TranslateOptions)
 
     def learn() -> Tokenizer:
         if is_generated:
-            pieces = list_pieces(make_sentence_pairs(TRAINING_COUNT))
+            pieces = list_pieces(_make_pairs("train"))
             return create_piece_tokenizer(pieces, {**SPECIAL_TOKENS, "unknown": "<unk>"}, after=["end"])
         texts = (text for pair in read_side(request, options, "train", request.create_problem_log()) for text in pair)
         return learn_tokenizer(texts, options.vocabulary, SPECIAL_TOKENS, after=["end"])
@@ -244,10 +248,16 @@ def read_side(
     return _arrange_pairs(pairs, options.direction, korean, side)
 
 
+@cache
+def _make_pairs(side: Split) -> list[SentencePair]:
+    if side == "held-out":
+        return make_sentence_pairs(HELD_OUT_COUNT, side)
+    return [*make_sentence_pairs(TRAINING_COUNT), *PHRASE_REPEATS * list_phrase_pairs()]
+
+
 def _make_sentences(side: Split, direction: str) -> Iterator[TextPair]:
-    pairs = make_sentence_pairs(TRAINING_COUNT if side == "train" else HELD_OUT_COUNT, side)
     for source, _ in DIRECTIONS[direction]:
-        for pair in pairs:
+        for pair in _make_pairs(side):
             yield (pair.variant, pair.english) if source == "ko" else (pair.english_variant, pair.korean)
 
 
