@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from jumok.data.datasets import korean_stories
-from jumok.data.datasets.korean_inflection import Style, attach_particle, inflect
-from jumok.data.datasets.korean_stories import read_korean_stories
+from jumok.data.datasets.korean_predicates import Style
+from jumok.data.datasets.korean_stories import attach_particle, inflect, read_korean_stories
 
 # dictionary form: past, connective 아서, condition 으면, form before a noun, future form before a noun
 FORMS = """
@@ -46,7 +46,7 @@ FORMS = """
 @pytest.mark.parametrize("row", FORMS.strip().splitlines())
 def test_inflection(row: str) -> None:
     word, *forms = row.split()
-    assert [inflect(word, ending) for ending in ("past", "아서", "으면", "ㄴ", "ㄹ")] == forms
+    assert [inflect(word, ending, "plain") for ending in ("past", "아서", "으면", "은", "을")] == forms
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,10 @@ def test_styles(word: str, style: Style, present: str, past: str, future: str) -
 
 
 def test_particles_follow_the_final_consonant() -> None:
-    assert [attach_particle("책", name) for name in ("는", "이", "를", "와", "으로", "이나", "이다")] == [
-        "책은", "책이", "책을", "책과", "책으로", "책이나", "책이었다",
-    ]  # fmt: skip
-    assert [attach_particle("차", name) for name in ("는", "이", "를", "와", "으로", "이나", "이다")] == [
-        "차는", "차가", "차를", "차와", "차로", "차나", "차였다",
-    ]  # fmt: skip
+    particles = ("는", "이", "를", "와", "으로", "이나")
+    assert [attach_particle("책", name) for name in particles] == ["책은", "책이", "책을", "책과", "책으로", "책이나"]
+    assert [attach_particle("차", name) for name in particles] == ["차는", "차가", "차를", "차와", "차로", "차나"]
+    assert attach_particle("서울", "으로") == "서울로"
     assert [attach_particle(name, "아") for name in ("민수", "서준이")] == ["민수야", "서준아"]
     assert [attach_particle("나", name) for name in ("이", "의", "는")] == ["내가", "내", "나는"]
 

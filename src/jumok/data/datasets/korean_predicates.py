@@ -1,7 +1,7 @@
 """Inflect Korean verbs and adjectives: the three kinds of endings, irregular stems, and the styles of a sentence.
 
 Stems are written as before "-지"; "|" separates the pieces of a word that become tokens. Vowel contraction and the
-stems in ㄹ, 르 and 으 follow from the letters; the irregular stems in ㅂ, ㄷ and ㅅ are listed in
+stems in ㄹ, 르 and 으 follow from the letters; the irregular stems in ㅂ, ㄷ, ㅅ and ㅎ are listed in
 ``korean_english_everyday.toml``.
 """
 
@@ -60,8 +60,8 @@ def _is_irregular(text: str, letter: str) -> bool:
 def make_infinitive(stem: str) -> str:
     """Return the form with 아 or 어.
 
-    >>> [make_infinitive(stem) for stem in ("가", "먹", "마시", "쓰", "바쁘", "돕", "춥", "듣", "모르", "공부하", "낫")]
-    ['가', '먹어', '마셔', '써', '바빠', '도와', '추워', '들어', '몰라', '공부해', '나아']
+    >>> [make_infinitive(stem) for stem in ("가", "먹", "마시", "쓰", "바쁘", "돕", "춥", "듣", "모르", "하얗", "낫")]
+    ['가', '먹어', '마셔', '써', '바빠', '도와', '추워', '들어', '몰라', '하얘', '나아']
     """
     last = stem[-1]
     if last == "하":
@@ -76,6 +76,8 @@ def make_infinitive(stem: str) -> str:
     if _is_irregular(stem, "ㅅ"):
         return set_final(stem, 0) + ending
     vowel = get_vowel(last)
+    if _is_irregular(stem, "ㅎ"):
+        return _set_vowel(set_final(stem, 0), "ㅒ" if vowel == "ㅑ" else "ㅐ")
     if get_final(stem) or vowel in "ㅟㅢ":
         return stem + ending
     if vowel == "ㅡ":  # dropped; the vowel before it decides
@@ -108,6 +110,8 @@ def attach(stem: str, ending: str) -> str:
         stem = set_final(stem, FINAL_RIEUL)
     elif _is_irregular(stem, "ㅅ"):
         stem = set_final(stem, 0)
+    elif _is_irregular(stem, "ㅎ"):
+        return _attach_to_open_stem(set_final(stem, 0), ending)
     elif get_final(stem) in (0, FINAL_RIEUL):
         return _attach_to_open_stem(stem, ending)
     return f"{stem}|{ending}" if ending[0] == "으" and stem[-1] != "우" else _attach_to_open_stem(stem, ending)

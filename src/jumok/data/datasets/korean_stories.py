@@ -14,10 +14,17 @@ from pathlib import Path
 
 from jumok.data.batches.split import Split, assign_split
 
-from .korean_inflection import Style, attach_particle, inflect
+from .korean_english_words import FINAL_RIEUL, choose_particle, get_final
+from .korean_predicates import Predicate, Style, attach, make_past
 
 STORY_COUNT = 60_000  # of both splits together
 _STYLES: tuple[Style, ...] = ("plain", "polite", "formal")
+_PARTICLES = {  # after a consonant, after a vowel
+    "은": ("은", "는"), "이": ("이", "가"), "을": ("을", "를"), "과": ("과", "와"), "이나": ("이나", "나"), "이고": ("이고", "고"),
+    "이요": ("이요", "요"), "야": ("이야", "야"), "이었고": ("이었고", "였고"), "아": ("아", "야"), "으로": ("으로", "로"),
+}  # fmt: skip
+_PARTICLES |= {"는": _PARTICLES["은"], "가": _PARTICLES["이"], "를": _PARTICLES["을"], "와": _PARTICLES["과"]}
+_PRONOUNS = {"나이": "내가", "저이": "제가", "나의": "내", "저의": "제"}
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
 _SLOT = re.compile(r"\{([^{}:.]+)(?:\.(\d))?(?::([^{}]+))?\}")
 
@@ -66,12 +73,9 @@ class _Story:
         is_list = name in self.drawn or name.rstrip("0123456789") in self.words
         word = self._draw(name)[column] if is_list else name
         if word.startswith("~") or (not is_list and word.endswith("다")):
-            word = word.removeprefix("~")
-            if ending is not None and ending.endswith(" 싶다"):  # 가고 싶다
-                return inflect(word, ending.partition(" ")[0]) + " " + inflect("싶다", "past", self.style)
-            return inflect(word, ending or "past", self.style)
+            return inflect(word.removeprefix("~"), ending or "past", self.style)
         if ending == "이다":
-            return attach_particle(word, "이다", self.style)
+            return Predicate(word, "copula").finish("past", self.style, False).replace("|", "")
         return attach_particle(word, ending) if ending else word
 
     def _draw(self, name: str) -> list[str]:
@@ -82,3 +86,39 @@ class _Story:
             rows = [[row] if isinstance(row, str) else row for row in self.words[kind]]
             self.drawn[name] = self.generator.choice([row for row in rows if row not in taken])
         return self.drawn[name]
+
+
+def attach_particle(noun: str, particle: str) -> str:
+    """Append a particle in the form that follows the noun.
+
+    >>> attach_particle("학교", "을"), attach_particle("서울", "으로"), attach_particle("나", "가")
+    ('학교를', '서울로', '내가')
+    """
+    after_consonant, after_vowel = _PARTICLES.get(particle, (particle, particle))
+    if noun + after_consonant in _PRONOUNS:
+        return _PRONOUNS[noun + after_consonant]
+    if particle == "아" and noun.endswith("이"):  # 서준이 -> 서준아
+        return noun[:-1] + "아"
+    if particle == "으로" and get_final(noun) == FINAL_RIEUL:
+        return noun + "로"
+    return noun + choose_particle(noun, after_consonant, after_vowel)
+
+
+def inflect(word: str, ending: str, style: Style) -> str:
+    """Append an ending to the dictionary form of a verb or an adjective, and perhaps 싶다.
+
+    Args:
+        ending: "past", "present" (of a verb) or "future" at the end of a sentence, in the style; or a connective ending
+            as in ``korean_predicates``; with 았, the connective ending of the past.
+
+    >>> [inflect("걷다", ending, "polite") for ending in ("past", "고", "아서", "았지만", "고 싶다")]
+    ['걸었어요', '걷고', '걸어서', '걸었지만', '걷고 싶었어요']
+    """
+    stem = word.removesuffix("다")
+    if ending in ("past", "present", "future"):
+        text = Predicate(stem).finish(ending, style, False)
+    elif ending == "고 싶다":
+        text = Predicate(stem).extend("고", " 싶").finish("past", style, False)
+    else:
+        text = make_past(stem) + ending[1:] if ending[0] == "았" else attach(stem, ending)
+    return text.replace("|", "")
