@@ -19,11 +19,10 @@ from .korean_predicates import Predicate, Style, attach, make_past
 
 STORY_COUNT = 60_000  # of both splits together
 _STYLES: tuple[Style, ...] = ("plain", "polite", "formal")
-_PARTICLES = {  # after a consonant, after a vowel
-    "은": ("은", "는"), "이": ("이", "가"), "을": ("을", "를"), "과": ("과", "와"), "이나": ("이나", "나"), "이고": ("이고", "고"),
-    "이요": ("이요", "요"), "야": ("이야", "야"), "이었고": ("이었고", "였고"), "아": ("아", "야"), "으로": ("으로", "로"),
-}  # fmt: skip
-_PARTICLES |= {"는": _PARTICLES["은"], "가": _PARTICLES["이"], "를": _PARTICLES["을"], "와": _PARTICLES["과"]}
+# after a consonant, after a vowel
+_PARTICLES = {particle: (pair[0], pair[1]) for pair in ("은는", "이가", "을를", "과와") for particle in pair}
+_PARTICLES |= {name: (name, name.removeprefix("이")) for name in ("이나", "이고", "이요")}
+_PARTICLES |= {"야": ("이야", "야"), "아": ("아", "야"), "이었고": ("이었고", "였고"), "으로": ("으로", "로")}
 _PRONOUNS = {"나이": "내가", "저이": "제가", "나의": "내", "저의": "제"}
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
 _SLOT = re.compile(r"\{([^{}:.]+)(?:\.(\d))?(?::([^{}]+))?\}")
