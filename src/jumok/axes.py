@@ -18,17 +18,3 @@ Hidden = Float[Tensor, "batch query width"]
 Source = Float[Tensor, "batch key source_width"]
 Allowed = Bool[Tensor, "#batch #head #query #key"]  # broadcasts to batch head query key
 BiasValues = Float[Tensor, "#batch #head #query #key"]
-
-__all__ = [
-    "Allowed",
-    "BiasValues",
-    "Hidden",
-    "Key",
-    "LogSumExp",
-    "Output",
-    "Query",
-    "Scores",
-    "Source",
-    "Value",
-    "Weights",
-]

@@ -23,13 +23,7 @@ from .isolation import compute_isolated
 from .mask import Mask
 from .score import Kernel, ScaledDot, Score
 
-BACKENDS: dict[str, Backend] = {
-    "explicit": explicit,
-    "sdpa": sdpa,
-    "blocked": blocked,
-    "flex": flex,
-    "linear": linear,
-}
+BACKENDS: dict[str, Backend] = {"explicit": explicit, "sdpa": sdpa, "blocked": blocked, "flex": flex, "linear": linear}
 
 # Measured (bench/attend.py): with fewer cells, a dense kernel is faster than planning blocks; and a mask that allows
 # more than this share of the cells is faster with a dense kernel.

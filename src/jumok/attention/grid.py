@@ -7,7 +7,6 @@ decoding step with a cache, and one window of a map on the screen.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -15,6 +14,22 @@ from torch import Tensor
 from jumok.errors import ShapeError
 
 Positions = range | Tensor  # a range, or integers [length] or [batch, length]
+
+
+def convert_positions(positions: Positions, device: torch.device | None) -> Tensor:
+    """Return positions as a tensor."""
+    if isinstance(positions, range):
+        return torch.arange(positions.start, positions.stop, positions.step, device=device)
+    return positions.to(device)
+
+
+def find_bounds(positions: Positions) -> tuple[int, int]:
+    """Return the smallest and the largest position; 0 and -1 if there are none."""
+    if not count_positions(positions):
+        return 0, -1
+    if isinstance(positions, range):
+        return min(positions[0], positions[-1]), max(positions[0], positions[-1])
+    return int(positions.min()), int(positions.max())
 
 
 def count_positions(positions: Positions) -> int:
@@ -61,18 +76,18 @@ class Grid:
     @property
     def batch(self) -> Tensor:
         """Batch indices, ``[batch, 1, 1, 1]``."""
-        return self._as_tensor(self.batches).view(-1, 1, 1, 1)
+        return convert_positions(self.batches, self.device).view(-1, 1, 1, 1)
 
     @property
     def head(self) -> Tensor:
         """Head indices, ``[1, head, 1, 1]``."""
-        return self._as_tensor(self.heads).view(1, -1, 1, 1)
+        return convert_positions(self.heads, self.device).view(1, -1, 1, 1)
 
     @property
     def query(self) -> Tensor:
         """Query positions, ``[batch or 1, 1, query, 1]``."""
         if self._query is None:
-            positions = self._as_tensor(self.query_positions)
+            positions = convert_positions(self.query_positions, self.device)
             rows = positions.shape[0] if positions.dim() == 2 else 1
             self._query = positions.view(rows, 1, positions.shape[-1], 1)
         return self._query
@@ -81,7 +96,7 @@ class Grid:
     def key(self) -> Tensor:
         """Key positions, ``[batch or 1, 1, 1, key]``."""
         if self._key is None:
-            positions = self._as_tensor(self.key_positions)
+            positions = convert_positions(self.key_positions, self.device)
             rows = positions.shape[0] if positions.dim() == 2 else 1
             self._key = positions.view(rows, 1, 1, positions.shape[-1])
         return self._key
@@ -97,50 +112,26 @@ class Grid:
         )
 
     def tile(self, queries: slice, keys: slice) -> Grid:
-        """Return the part of this grid in these rows and columns.
-
-        Args:
-            queries: Slice of the query axis, in indices, not positions.
-            keys: Slice of the key axis, in indices, not positions.
-        """
+        """Return the part of this grid in these rows and columns, which are indices, not positions."""
         query_positions = _slice_positions(self.query_positions, queries)
         key_positions = _slice_positions(self.key_positions, keys)
         return Grid(self.batches, self.heads, query_positions, key_positions, self.device)
 
     def max_position(self, axis: str) -> int:
         """Return the largest position on this axis, or -1 on an empty axis."""
-        positions = self._get_positions(axis)
-        if isinstance(positions, range):
-            return max(positions[0], positions[-1]) if len(positions) else -1
-        return int(positions.max()) if positions.numel() else -1
+        return find_bounds(self.query_positions if axis == "query" else self.key_positions)[1]
 
     def min_position(self, axis: str) -> int:
         """Return the smallest position on this axis, or 0 on an empty axis."""
-        positions = self._get_positions(axis)
-        if isinstance(positions, range):
-            return min(positions[0], positions[-1]) if len(positions) else 0
-        return int(positions.min()) if positions.numel() else 0
+        return find_bounds(self.query_positions if axis == "query" else self.key_positions)[0]
 
     def check_covered(self, axis: str, limit: int, name: str | Callable[[], str]) -> None:
-        """Raise ShapeError if a position on this axis lies outside ``0 .. limit - 1``.
-
-        Args:
-            name: Name of the table's mask or bias, or a function that returns it, for the error message.
-        """
-        if not count_positions(self._get_positions(axis)):
-            return
-        for position in (self.max_position(axis), self.min_position(axis)):
-            if not 0 <= position < limit:
-                name = name if isinstance(name, str) else name()
-                raise ShapeError(f"{name} covers {limit} {axis} positions, but there is a {axis} at {position}")
-
-    def _get_positions(self, axis: str) -> Positions:
-        return self.query_positions if axis == "query" else self.key_positions
-
-    def _as_tensor(self, positions: Positions) -> Tensor:
-        if isinstance(positions, range):
-            return torch.arange(positions.start, positions.stop, positions.step, device=self.device)
-        return positions.to(self.device)
+        """Raise ShapeError if a position on this axis lies outside ``0 .. limit - 1`` of the table of this name."""
+        lowest, highest = find_bounds(self.query_positions if axis == "query" else self.key_positions)
+        if lowest < 0 or highest >= limit:
+            position = highest if highest >= limit else lowest
+            name = name if isinstance(name, str) else name()
+            raise ShapeError(f"{name} covers {limit} {axis} positions, but there is a {axis} at {position}")
 
 
 def _slice_positions(positions: Positions, indices: slice) -> Positions:
@@ -155,26 +146,9 @@ class BlockGrid:
         self.queries = _cut_into_blocks(grid.query.flatten(1), query_size)  # [batch or 1, block, query in block]
         self.keys = _cut_into_blocks(grid.key.flatten(1), key_size)
 
-    # The bounds are shaped to broadcast to [batch, head, query block, key block].
-    @cached_property
-    def query_low(self) -> Tensor:
-        """Smallest query position of each block, ``[batch or 1, 1, query_block, 1]``."""
-        return self.queries.amin(-1)[:, None, :, None]
-
-    @cached_property
-    def query_high(self) -> Tensor:
-        """Largest query position of each block, ``[batch or 1, 1, query_block, 1]``."""
-        return self.queries.amax(-1)[:, None, :, None]
-
-    @cached_property
-    def key_low(self) -> Tensor:
-        """Smallest key position of each block, ``[batch or 1, 1, 1, key_block]``."""
-        return self.keys.amin(-1)[:, None, None, :]
-
-    @cached_property
-    def key_high(self) -> Tensor:
-        """Largest key position of each block, ``[batch or 1, 1, 1, key_block]``."""
-        return self.keys.amax(-1)[:, None, None, :]
+        # The smallest and largest position of each block, shaped to broadcast to [batch, head, query block, key block]
+        self.query_low, self.query_high = (bound[:, None, :, None] for bound in self.queries.aminmax(dim=-1))
+        self.key_low, self.key_high = (bound[:, None, None, :] for bound in self.keys.aminmax(dim=-1))
 
 
 def _cut_into_blocks(positions: Tensor, size: int) -> Tensor:

@@ -70,26 +70,16 @@ def _compute_in_range(
     if _bound_scores(request, largest_key) <= torch.finfo(torch.promote_types(dtype, torch.float32)).max / 2:
         return compute(request)
     is_bad_query = ~torch.isfinite(request.query).all(-1)
-    if bool(is_bad_query.any()):
-        return _compute_finite_queries(request, is_bad_query, largest_key, compute)
+    if bool(is_bad_query.any()):  # their rows are NaN, unless they may attend to no key; fused kernels return 0 there
+        query = request.query.masked_fill(is_bad_query[..., None], 0.0)
+        answer = _compute_in_range(dataclasses.replace(request, query=query), largest_key, compute)
+        every_key = torch.ones(request.key.shape[:3], dtype=torch.bool, device=query.device)
+        return _fill_rows(answer, is_bad_query & _find_readers(request, every_key))
 
     wide = {name: getattr(request, name).double() for name in ("query", "key", "value")}
     answer = compute(dataclasses.replace(request, **wide))
     weights = None if answer.weights is None else answer.weights.to(dtype)
     return AttentionOutput(answer.output.to(dtype), weights, answer.logsumexp)
-
-
-def _compute_finite_queries(
-    request: AttentionRequest,
-    is_bad_query: Bool[Tensor, "batch head query"],
-    largest_key: float,
-    compute: Callable[[AttentionRequest], AttentionOutput],
-) -> AttentionOutput:
-    """Return NaN for queries that are not finite, unless they may attend to no key; fused kernels return 0 there."""
-    query = request.query.masked_fill(is_bad_query[..., None], 0.0)
-    answer = _compute_in_range(dataclasses.replace(request, query=query), largest_key, compute)
-    every_key = torch.ones(request.key.shape[:3], dtype=torch.bool, device=query.device)
-    return _fill_rows(answer, is_bad_query & _find_readers(request, every_key))
 
 
 def _bound_scores(request: AttentionRequest, largest_key: float) -> float:

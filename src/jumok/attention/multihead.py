@@ -27,17 +27,11 @@ Rotation = Callable[[Tensor, Positions], Tensor]  # rotates queries and keys by 
 
 
 class AttentionLayer(AttentionModule):
-    """The settings that ``Head`` and ``MultiHead`` pass to ``attend()``."""
+    """A layer that calls ``attend()``, with the settings that it passes; it refuses what ``attend()`` would refuse."""
 
-    score: Score
-    sink: nn.Parameter | None
-    dropout: float
-    backend: str
-    site: str
-
-    def _configure(self, score: Score | None, dropout: float, backend: str, site: str) -> None:
-        """Set what ``attend()`` gets, and refuse what it would refuse when the model first runs."""
-        self.score = ScaledDot() if score is None else score
+    def __init__(self, score: Score | None, dropout: float, backend: str, site: str) -> None:
+        super().__init__()
+        self.score: Score = ScaledDot() if score is None else score
         if not isinstance(self.score, Score):
             raise ArgumentError(f"score must be a Score of jumok.attention.score, such as ScaledDot(), not {score!r}")
         if not 0 <= dropout < 1:
@@ -106,13 +100,12 @@ class Head(AttentionLayer):
         dropout: float = 0.0,
         backend: str = "auto",
     ) -> None:
-        super().__init__()
+        super().__init__(score, dropout, backend, "head")
         value_width = head_width if value_width is None else value_width
         self.query = Linear(width, head_width, bias=bias)
         self.key = Linear(width, head_width, bias=bias)
         self.value = Linear(width, value_width, bias=bias)
         self.output = None if output_width is None else Linear(value_width, output_width, bias=bias)
-        self._configure(score, dropout, backend, "head")
 
     def forward(
         self,
@@ -185,9 +178,12 @@ class MultiHead(AttentionLayer):
         dropout: float = 0.0,
         backend: str = "auto",
     ) -> None:
-        super().__init__()
+        super().__init__(score, dropout, backend, "attention")
         groups = heads if groups is None else groups
-        _check_at_least_one(width=width, heads=heads, groups=groups, head_width=head_width, value_width=value_width)
+        counts = {"width": width, "heads": heads, "groups": groups}
+        for name, count in {**counts, "head_width": head_width, "value_width": value_width}.items():
+            if count is not None and count < 1:
+                raise ArgumentError(f"{name} must be at least 1, not {count}")
         if head_width is None:
             if width % heads:
                 raise ArgumentError(
@@ -204,7 +200,6 @@ class MultiHead(AttentionLayer):
         sizes = Sizes(width, source_width, heads, groups, head_width, value_width, bias, key_bias)
         self.projection = _build_projection(projection, sizes)
         self.output = Linear(heads * value_width, width, bias=bias if output_bias is None else output_bias)
-        self._configure(score, dropout, backend, "attention")
         self.rotation = rotation
 
     @property
@@ -325,12 +320,6 @@ def _build_projection(layout: str, sizes: Sizes) -> Projection:
     if layout not in PROJECTIONS:
         raise ArgumentError(f"unknown projection {layout!r}; choose one of {', '.join(PROJECTIONS)}")
     return PROJECTIONS[layout](sizes)
-
-
-def _check_at_least_one(**sizes: int | None) -> None:
-    for name, size in sizes.items():
-        if size is not None and size < 1:
-            raise ArgumentError(f"{name} must be at least 1, not {size}")
 
 
 class FourierMixing(AttentionModule):

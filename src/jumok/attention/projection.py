@@ -5,6 +5,7 @@ The layouts compute the same function, and ``copy_from`` converts the parameters
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,12 +20,7 @@ from jumok.small_batch_linear import Linear
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a multi-head attention.
-
-    Args:
-        key_bias: Whether the map of the keys has one too. It adds the same number to all scores of a query, which does
-            not change the weights, so Whisper has none.
-    """
+    """The sizes of a multi-head attention."""
 
     width: int
     source_width: int
@@ -33,7 +29,7 @@ class Sizes:
     head_width: int
     value_width: int
     bias: bool
-    key_bias: bool
+    key_bias: bool  # it adds the same number to all scores of a query, which changes no weights, so Whisper has none
 
 
 def split_heads(
@@ -47,7 +43,9 @@ def split_heads(
 class Projection(nn.Module):
     """Base class of the projections."""
 
-    sizes: Sizes
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.sizes = sizes
 
     def forward(self, inputs: axes.Hidden) -> tuple[Tensor, Tensor, Tensor]:
         """Return query, key and value of one sequence."""
@@ -62,12 +60,8 @@ class Projection(nn.Module):
         raise NotImplementedError
 
     def list_parts(self, name: str) -> list[list[Tensor | None]]:
-        """Return the weights or the biases of queries, keys and values, as views of the parameters. Their rows, joined,
-        are the same in every layout.
-
-        Args:
-            name: "weight" or "bias".
-        """
+        """Return the weights or the biases (``name``) of queries, keys and values, as views of the parameters. Their
+        rows, joined, are the same in every layout."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -86,7 +80,7 @@ class Fused(Projection):
     """One map to query, key and value together (GPT-2): one large product instead of three."""
 
     def __init__(self, sizes: Sizes) -> None:
-        super().__init__()
+        super().__init__(sizes)
         if sizes.source_width != sizes.width:
             raise ArgumentError(
                 f'projection="fused" needs equal widths, but inputs have width {sizes.width} and the source '
@@ -94,7 +88,6 @@ class Fused(Projection):
             )
         if sizes.key_bias != sizes.bias:
             raise ArgumentError('projection="fused" has one bias for query, key and value; use projection="batched"')
-        self.sizes = sizes
         self.widths = (
             sizes.heads * sizes.head_width,
             sizes.groups * sizes.head_width,
@@ -137,8 +130,7 @@ class Batched(Projection):
     """One map each for query, key and value, split into heads by reshaping."""
 
     def __init__(self, sizes: Sizes) -> None:
-        super().__init__()
-        self.sizes = sizes
+        super().__init__(sizes)
         self.query = Linear(sizes.width, sizes.heads * sizes.head_width, bias=sizes.bias)
         self.key = Linear(sizes.source_width, sizes.groups * sizes.head_width, bias=sizes.key_bias)
         self.value = Linear(sizes.source_width, sizes.groups * sizes.value_width, bias=sizes.bias)
@@ -159,8 +151,7 @@ class Single(Projection):
     """A separate map for every head, as attention is usually introduced."""
 
     def __init__(self, sizes: Sizes) -> None:
-        super().__init__()
-        self.sizes = sizes
+        super().__init__(sizes)
 
         def make_maps(count: int, inner: int, outer: int, bias: bool) -> nn.ModuleList:
             return nn.ModuleList(Linear(inner, outer, bias=bias) for _ in range(count))
@@ -181,8 +172,4 @@ class Single(Projection):
         return [[getattr(linear, name) for linear in maps] for maps in (self.query, self.key, self.value)]
 
 
-PROJECTIONS: dict[str, type[Fused] | type[Batched] | type[Single]] = {
-    "fused": Fused,
-    "batched": Batched,
-    "single": Single,
-}
+PROJECTIONS: dict[str, Callable[[Sizes], Projection]] = {"fused": Fused, "batched": Batched, "single": Single}

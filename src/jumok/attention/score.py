@@ -80,7 +80,7 @@ class ScaledDot(Score):
 
     scale: float | None = None
     softcap: float | None = None
-    sink: Tensor | None = field(default=None)
+    sink: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.scale is not None and not abs(self.scale) <= LARGEST:
@@ -128,7 +128,7 @@ class Dot(ScaledDot):
 
 
 class _ParametricScore(nn.Module, Score):
-    """A score with parameters. With ``heads=1`` all heads share them."""
+    """A score with parameters: one set per head, or with ``heads=1`` one that all heads share."""
 
     def __init__(self, query_width: int, key_width: int, heads: int, hidden: int = 1) -> None:
         super().__init__()
@@ -161,11 +161,7 @@ class _ParametricScore(nn.Module, Score):
 
 
 class General(_ParametricScore):
-    """query^T M key (Luong et al. 2015, "general").
-
-    Args:
-        heads: Number of matrices: one per head, or 1 for a shared one.
-    """
+    """query^T M key (Luong et al. 2015, "general")."""
 
     is_dot_product = True
 
@@ -222,7 +218,6 @@ class Additive(_TanhScore):
 
     Args:
         hidden: Width of the hidden vector of each pair.
-        heads: Number of sets of parameters: one per head, or 1 for a shared one.
         bias: Add a bias to W query, to U key and to the score, as implementations with ``nn.Linear`` do; the paper has
             none. The bias of the score changes no weights, because the softmax cancels it.
     """
@@ -241,10 +236,6 @@ class Concat(_TanhScore):
     """v^T tanh(W [query; key]) (Luong et al. 2015, "concat").
 
     Without the tanh, the query's part would add one constant to its row, and the softmax would cancel it.
-
-    Args:
-        hidden: Width of the hidden vector of each pair.
-        heads: Number of sets of parameters: one per head, or 1 for a shared one.
     """
 
     def __init__(self, query_width: int, key_width: int, hidden: int, heads: int = 1) -> None:
@@ -263,12 +254,9 @@ class Kernel(Score):
 
     The score is the logarithm of that product, so softmax, masks and the row log-sum-exp are used as with any other
     score. The ``linear`` backend computes the same output in O(n), without forming the scores.
-
-    Args:
-        feature_map: The map phi; ``EluPlusOne()`` by default.
     """
 
-    feature_map: FeatureMap = field(default_factory=EluPlusOne)
+    feature_map: FeatureMap = field(default_factory=EluPlusOne)  # phi
 
     def check(self, query: Tensor, key: Tensor) -> None:
         if query.shape[-1] != key.shape[-1]:

@@ -45,9 +45,6 @@ class _ResidualBlock(AttentionModule):
         self.dropout = nn.Dropout(dropout)
         self.site = "block"
 
-    def _normalize_input(self, hidden: Tensor, norm: nn.Module) -> Tensor:
-        return norm(hidden) if self.order == "pre" else hidden
-
     def _add_residual(self, hidden: Tensor, layer_output: Tensor, norm: nn.Module) -> Tensor:
         if self.training:  # in generation, even the call of a dropout layer that drops nothing is measurable
             layer_output = self.dropout(layer_output)
@@ -57,11 +54,12 @@ class _ResidualBlock(AttentionModule):
     def _apply_attention(
         self, hidden: Tensor, attention: nn.Module, norm: nn.Module, settings: AttentionSettings
     ) -> Tensor:
-        return self._add_residual(hidden, attention(self._normalize_input(hidden, norm), **settings), norm)
+        inputs = norm(hidden) if self.order == "pre" else hidden
+        return self._add_residual(hidden, attention(inputs, **settings), norm)
 
     def _apply_feedforward(self, hidden: Tensor, norm: nn.Module) -> Tensor:
-        output = self.feedforward(self._normalize_input(hidden, norm))
-        output = tap(f"{self.site}.feedforward_output", output)
+        inputs = norm(hidden) if self.order == "pre" else hidden
+        output = tap(f"{self.site}.feedforward_output", self.feedforward(inputs))
         return self._add_residual(hidden, output, norm)
 
 

@@ -42,11 +42,13 @@ class FeedForward(nn.Module):
         dropout: Probability of dropping a hidden number in training.
     """
 
+    inner_maps = 1
+
     def __init__(
         self, width: int, hidden: int, activation: str = "relu", *, bias: bool = True, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.inner = Linear(width, hidden, bias=bias)
+        self.inner = Linear(width, self.inner_maps * hidden, bias=bias)
         self.outer = Linear(hidden, width, bias=bias)
         self.activation = get_activation(activation)
         self.dropout = nn.Dropout(dropout)
@@ -57,12 +59,15 @@ class FeedForward(nn.Module):
         Args:
             inputs: Hidden vectors, ``[batch, query, width]``.
         """
-        hidden = self.activation(self.inner(inputs))
+        hidden = self._activate(self.inner(inputs))
         output: Tensor = self.outer(self.dropout(hidden) if self.training else hidden)
         return output
 
+    def _activate(self, hidden: Tensor) -> Tensor:
+        return self.activation(hidden)
 
-class GatedFeedForward(nn.Module):
+
+class GatedFeedForward(FeedForward):
     """Inner map times an activated gate, then the outer map (Shazeer 2020): SwiGLU with "silu", GEGLU with "gelu".
 
     Args:
@@ -73,25 +78,16 @@ class GatedFeedForward(nn.Module):
         dropout: Probability of dropping a hidden number in training.
     """
 
+    inner_maps = 2  # one product for the gate and the gated half
+
     def __init__(
         self, width: int, hidden: int, activation: str = "silu", *, bias: bool = False, dropout: float = 0.0
     ) -> None:
-        super().__init__()
-        self.inner = Linear(width, 2 * hidden, bias=bias)  # one product for the gate and the gated half
-        self.outer = Linear(hidden, width, bias=bias)
-        self.activation = get_activation(activation)
-        self.dropout = nn.Dropout(dropout)
+        super().__init__(width, hidden, activation, bias=bias, dropout=dropout)
 
-    def forward(self, inputs: axes.Hidden) -> axes.Hidden:
-        """Apply the network to each token.
-
-        Args:
-            inputs: Hidden vectors, ``[batch, query, width]``.
-        """
-        gate, gated = self.inner(inputs).chunk(2, -1)
-        hidden = self.activation(gate) * gated
-        output: Tensor = self.outer(self.dropout(hidden) if self.training else hidden)
-        return output
+    def _activate(self, hidden: Tensor) -> Tensor:
+        gate, gated = hidden.chunk(2, -1)
+        return self.activation(gate) * gated
 
 
 class MaskedOutput(nn.Module):

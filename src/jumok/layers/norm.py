@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-__all__ = ["LayerNorm", "RMSNorm"]
-
 
 class LayerNorm(nn.LayerNorm):
     """``torch.nn.LayerNorm`` with less call overhead."""

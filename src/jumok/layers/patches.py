@@ -15,17 +15,12 @@ Images = Float[Tensor, "batch channel row column"]
 
 @dataclass(frozen=True, eq=False)
 class PatchLayout:
-    """Where the positions of an attention lie in an image.
-
-    Args:
-        patch: Rows and columns of a patch, in pixels. Patches at the right and lower edge may reach beyond the image.
-        windows: For attention inside windows, the index of every patch in every window, -1 for padding; else None.
-    """
+    """Where the positions of an attention lie in an image."""
 
     grid: tuple[int, int]
-    patch: tuple[int, int]
+    patch: tuple[int, int]  # in pixels; patches at the right and lower edge may reach beyond the image
     prefix: tuple[str, ...] = ()
-    windows: Int[Tensor, "window patch"] | None = None
+    windows: Int[Tensor, "window patch"] | None = None  # the patches in every window, -1 for padding; None: no windows
 
 
 def compute_patch_grid(image: Sequence[int], patch: Sequence[int]) -> tuple[int, int]:
@@ -46,11 +41,8 @@ def compute_patch_grid(image: Sequence[int], patch: Sequence[int]) -> tuple[int,
 
 
 def check_images(images: Tensor, channels: int, size: Sequence[int] | None = None) -> None:
-    """Raise ShapeError unless the images are floating-point numbers with this many channels.
-
-    Args:
-        size: Rows and columns that they must have, because the model has learned positions for them; None = any.
-    """
+    """Raise ShapeError unless the images are floating-point numbers with this many channels, and have the size for
+    which the model has learned positions, if there is one."""
     if images.dim() != 4 or not images.is_floating_point():
         raise ShapeError(
             f"images must be floating-point numbers [batch, channel, row, column], not {images.dtype}"

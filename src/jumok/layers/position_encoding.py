@@ -9,18 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jumok.attention.grid import Positions
+from jumok.attention.grid import Positions, convert_positions, find_bounds
 from jumok.errors import ArgumentError, ShapeError
 
 from .token_inputs import make_embedding
 
 Frequencies = Float[Tensor, " pair"]
-
-
-def _as_tensor(positions: Positions, device: torch.device) -> Tensor:
-    if isinstance(positions, range):
-        return torch.arange(positions.start, positions.stop, positions.step, device=device)
-    return positions.to(device)
 
 
 class SinusoidalPositions(nn.Module):
@@ -56,7 +50,7 @@ class SinusoidalPositions(nn.Module):
         """
         if device is None:
             device = torch.device("cpu") if isinstance(positions, range) else positions.device
-        tensor = _as_tensor(positions, device)
+        tensor = convert_positions(positions, device)
 
         # Computed, not stored as a buffer, so it is not in checkpoints; in float64, as far positions lose precision.
         even = torch.arange(0, self.width, 2, dtype=torch.float64, device=device)
@@ -88,20 +82,15 @@ class LearnedPositions(nn.Module):
             ShapeError: If a position is outside the table.
         """
         length = self.table.num_embeddings
-        for position in _find_extremes(positions):
-            if not 0 <= position < length:
-                raise ShapeError(
-                    f"position {position} is outside the {length} positions this model has learned "
-                    f"(0 to {length - 1}); shorten the input"
-                )
-        embedded: Tensor = self.table(_as_tensor(positions, self.table.weight.device))
+        lowest, highest = find_bounds(positions)
+        if lowest < 0 or highest >= length:
+            position = lowest if lowest < 0 else highest
+            raise ShapeError(
+                f"position {position} is outside the {length} positions this model has learned "
+                f"(0 to {length - 1}); shorten the input"
+            )
+        embedded: Tensor = self.table(convert_positions(positions, self.table.weight.device))
         return embedded
-
-
-def _find_extremes(positions: Positions) -> tuple[int, ...]:
-    if isinstance(positions, range):
-        return (positions[0], positions[-1]) if len(positions) else ()
-    return (int(positions.min()), int(positions.max())) if positions.numel() else ()
 
 
 # Scaling of rotary positions lets a model trained on short texts read longer ones. Each pair of numbers rotates by its
@@ -144,7 +133,6 @@ class Llama3Scaling(RotaryScaling):
     """Scaling by the number of turns within the training length (Llama 3.1, Grattafiori et al. 2024).
 
     Args:
-        factor: Divisor of the slowest frequencies, at least 1.
         length: Training length in positions.
         slow: Pairs with at most this many turns are divided by ``factor``.
         fast: Pairs with at least this many turns are not scaled; between the two, the scaling is interpolated.
@@ -163,16 +151,11 @@ class Llama3Scaling(RotaryScaling):
             )
 
     def scale_frequencies(self, frequencies: Frequencies, base: float) -> Frequencies:
-        unscaled = self.compute_unscaled_share(frequencies, base)
+        unscaled = self._compute_unscaled_share(frequencies, base)
         return frequencies * unscaled + frequencies / self.factor * (1 - unscaled)
 
-    def compute_unscaled_share(self, frequencies: Frequencies, base: float) -> Frequencies:
-        """Return for each pair the share of its unscaled frequency: 1 is not scaled, 0 is divided by ``factor``.
-
-        Args:
-            frequencies: Angle per position of each pair.
-            base: Base of the rotary positions.
-        """
+    def _compute_unscaled_share(self, frequencies: Frequencies, base: float) -> Frequencies:
+        """Return for each pair the share of its unscaled frequency: 1 is not scaled, 0 is divided by ``factor``."""
         turns = self.length * frequencies / (2 * math.pi)
         return ((turns - self.slow) / (self.fast - self.slow)).clamp(0, 1)
 
@@ -182,9 +165,6 @@ class YarnScaling(Llama3Scaling):
     """Llama3Scaling interpolated over the index of the pair, with sharper scores (YaRN, Peng et al. 2023).
 
     Args:
-        factor: Divisor of the slowest frequencies, at least 1.
-        length: Training length in positions.
-        slow: Pairs with at most this many turns are divided by ``factor``.
         fast: Pairs with at least this many turns are not scaled.
         stretch: Factor of the rotated queries and of the rotated keys.
     """
@@ -201,7 +181,7 @@ class YarnScaling(Llama3Scaling):
     def gain(self) -> float:
         return self.stretch
 
-    def compute_unscaled_share(self, frequencies: Frequencies, base: float) -> Frequencies:
+    def _compute_unscaled_share(self, frequencies: Frequencies, base: float) -> Frequencies:
         width = 2 * len(frequencies)
 
         def find_pair(turns: float) -> float:
@@ -284,7 +264,7 @@ class RotaryPositions(nn.Module):
             frequencies, gain = self.scaling.scale_frequencies(frequencies, self.base), self.scaling.gain
 
         # float32 until the end: at position 10,000 a half-precision angle is off by full turns
-        angle = _as_tensor(positions, vectors.device)[..., None].float() * frequencies
+        angle = convert_positions(positions, vectors.device)[..., None].float() * frequencies
         if angle.dim() == 3:  # [batch, length, pair]: the same for all heads
             angle = angle[:, None]
         return (angle.cos() * gain).to(vectors.dtype), (angle.sin() * gain).to(vectors.dtype)

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from jumok import axes
-from jumok.attention import attend
 from jumok.attention.mask import Mask
+from jumok.attention.multihead import AttentionLayer
 from jumok.attention.score import Score
-from jumok.attention.weights import AttentionModule
 from jumok.errors import ArgumentError, ShapeError
 from jumok.tap import tap
 
@@ -76,7 +75,14 @@ class RecurrentEncoder(nn.Module):
             states, (final, _) = self.lstm(inputs)
             return states, self._join_directions(final)
 
-        lengths = _count_tokens(inputs, token_mask)
+        if token_mask.shape != inputs.shape[:2]:
+            shapes = f"token_mask is {list(token_mask.shape)}, tokens are {list(inputs.shape[:2])}"
+            raise ShapeError(f"{shapes}; give one boolean per token")
+        lengths = token_mask.sum(1)
+        empty_rows = (lengths == 0).nonzero()
+        if len(empty_rows):
+            row = int(empty_rows[0])
+            raise ArgumentError(f"row {row} of the batch has only padding; an LSTM needs at least one token")
         # The real tokens are moved to the front, in their order, so padding may be on either side. In a packed
         # sequence the LSTM ends each row (and starts it, going backward) at its own last token.
         order = token_mask.long().argsort(dim=1, descending=True, stable=True)
@@ -87,14 +93,12 @@ class RecurrentEncoder(nn.Module):
         states, _ = pad_packed_sequence(states, batch_first=True, total_length=inputs.shape[1])
         return _reorder_positions(states, order.argsort(1)), self._join_directions(final)
 
-    def _join_directions(
-        self, final: Float[Tensor, "layer_direction batch direction_width"]
-    ) -> Float[Tensor, "batch width"]:
+    def _join_directions(self, final: Float[Tensor, "layer_direction batch width"]) -> Float[Tensor, "batch joined"]:
         directions = 2 if self.lstm.bidirectional else 1
         return torch.cat(list(final[-directions:]), -1)
 
 
-class StateAttention(AttentionModule):
+class StateAttention(AttentionLayer):
     """One head without projections: decoder states attend to encoder states.
 
     Args:
@@ -109,17 +113,10 @@ class StateAttention(AttentionModule):
     """
 
     def __init__(self, score: Score, *, backend: str = "auto") -> None:
-        super().__init__()
-        self.score = score
-        self.backend, self.site = backend, "attention"
+        super().__init__(score, 0.0, backend, "attention")
 
     def forward(
-        self,
-        inputs: axes.Hidden,
-        source: axes.Source,
-        *,
-        mask: Mask | None = None,
-        query_offset: int = 0,
+        self, inputs: axes.Hidden, source: axes.Source, *, mask: Mask | None = None, query_offset: int = 0
     ) -> Float[Tensor, "batch query source_width"]:
         """Return the weighted sum of source states for each input. The call ``attention(inputs, source, weights=True)``
         returns the weights ``[batch, 1, query, key]`` too.
@@ -132,30 +129,9 @@ class StateAttention(AttentionModule):
         """
         # under autocast the decoder's LSTM may return bfloat16 where the encoder's returns float32
         query, key = inputs[:, None].to(source.dtype), source[:, None]
-        output: Tensor = attend(
-            query,
-            key,
-            key,
-            mask=mask,
-            score=self.score,
-            query_positions=range(query_offset, query_offset + inputs.shape[1]),
-            backend=self.backend,
-            site=self.site,
-        )
+        query_positions = range(query_offset, query_offset + inputs.shape[1])
+        output = self._attend(query, key, key, mask, None, query_positions)
         return tap(f"{self.site}.block_output", output[:, 0])
-
-
-def _count_tokens(inputs: Tensor, token_mask: Tensor) -> Tensor:
-    """Return the number of real tokens of each row."""
-    if token_mask.shape != inputs.shape[:2]:
-        raise ShapeError(
-            f"token_mask is {list(token_mask.shape)}, tokens are {list(inputs.shape[:2])}; give one boolean per token"
-        )
-    lengths = token_mask.sum(1)
-    empty_rows = (lengths == 0).nonzero()
-    if len(empty_rows):
-        raise ArgumentError(f"row {int(empty_rows[0])} of the batch has only padding; an LSTM needs at least one token")
-    return lengths
 
 
 def _reorder_positions(vectors: Tensor, order: Tensor) -> Tensor:

@@ -51,11 +51,7 @@ def check_token_mask(tokens: Int[Tensor, "batch length"], token_mask: Tensor | N
 
 
 def compute_positions(length: int, cached: int, token_mask: Tensor | None) -> Positions:
-    """Return the positions of new tokens, counted over the real tokens.
-
-    Args:
-        token_mask: True = real token, [batch, cached + length]; None = all are real.
-    """
+    """Return the positions of new tokens, counted over the real tokens; the mask includes the cached ones."""
     if token_mask is None:
         return range(cached, cached + length)
     _check_columns(token_mask, cached + length)
@@ -107,10 +103,6 @@ def average_tokens(
 def compute_token_logits(
     hidden: Float[Tensor, "batch length width"], output: nn.Module | None, embedding: nn.Embedding
 ) -> Float[Tensor, "batch length vocabulary"]:
-    """Return the logits of all tokens.
-
-    Args:
-        output: The output layer; None if it is tied to the embedding.
-    """
+    """Return the logits of all tokens; an ``output`` of None is tied to the embedding."""
     logits: Tensor = linear(hidden, embedding.weight, None) if output is None else output(hidden)
     return logits

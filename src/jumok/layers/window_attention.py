@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -43,7 +43,9 @@ class WindowAttention(MultiHead):
         distance_bias = WindowDistance(self.table, self.window, window)
         output = super().forward(windows.flatten(0, 1), mask=neighbours, bias=distance_bias)
 
-        joined = _join_windows(output.unflatten(0, windows.shape[:2]), window, padded_grid[1] // window)
+        windows = output.unflatten(0, windows.shape[:2])
+        split = windows.unflatten(2, (window, window)).unflatten(1, (-1, padded_grid[1] // window))
+        joined = split.transpose(2, 3).flatten(3, 4).flatten(1, 2)  # the inverse of _split_windows
         return joined.roll((shift, shift), (1, 2))[:, :rows, :columns].flatten(1, 2)
 
     def convert_projection(self, projection: str) -> MultiHead:
@@ -59,16 +61,11 @@ class WindowAttention(MultiHead):
 
 @dataclass(frozen=True, eq=False)
 class WindowDistance(Bias):
-    """A learned bias for each head and each distance (rows, columns) between two patches of a window.
+    """A learned bias for each head and each distance (rows, columns) between two patches of a window."""
 
-    Args:
-        table: The biases, [(2 window - 1)^2, head].
-        side: Rows and columns of the actual windows; smaller ones use a part of the table.
-    """
-
-    table: Tensor
+    table: Tensor  # [(2 window - 1)^2, head]
     window: int
-    side: int
+    side: int  # rows and columns of the actual windows; smaller ones use a part of the table
 
     def evaluate(self, grid: Grid) -> axes.BiasValues:
         table = self.table[:, grid.heads.start : grid.heads.stop].to(grid.key.device)
@@ -113,11 +110,3 @@ def _split_windows(
     grid: Shaped[Tensor, "batch row column width"], window: int
 ) -> Shaped[Tensor, "batch window patch width"]:
     return grid.unflatten(2, (-1, window)).unflatten(1, (-1, window)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
-
-
-def _join_windows(
-    windows: Float[Tensor, "batch window patch width"], window: int, across: int
-) -> Float[Tensor, "batch row column width"]:
-    """Undo ``_split_windows``; ``across``: the number of windows side by side."""
-    split = windows.unflatten(2, (window, window)).unflatten(1, (-1, across))
-    return split.transpose(2, 3).flatten(3, 4).flatten(1, 2)

@@ -184,8 +184,7 @@ def describe_mask(mask: Mask | None, head: int) -> SavedMask | None:
         return SavedMask()
     if isinstance(mask, Causal | Window):
         return SavedMask(mask.band.behind, mask.band.ahead)
-    if isinstance(mask, Not) and isinstance(mask.inner, Edge):
-        edge = mask.inner
+    if isinstance(mask, Not) and isinstance(edge := mask.parts[0], Edge):
         if (edge.head is not None and head not in edge.head) or (edge.batch is not None and 0 not in edge.batch):
             return SavedMask()
         queries, keys = (None if side is None else list(side) for side in (edge.query, edge.key))

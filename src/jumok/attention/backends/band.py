@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,10 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jumok.errors import BackendError
-
 from .band_windows import Windows
-from .protocol import AttentionOutput, AttentionRequest, check_tables_unchanged, get_table_versions
+from .protocol import AttentionOutput, AttentionRequest, check_backward, get_table_versions
 
 # Keys in the windows of one backward call, times their width: their gradients are stored before they are added up.
 # Measured: larger buffers are slower, as the system clears their pages in every call.
@@ -30,9 +27,9 @@ MAX_WINDOW_NUMBERS = 2**22
 
 def compute(request: AttentionRequest) -> AttentionOutput | None:
     """Compute a request, or return None if it is not dot-product attention in a band."""
-    if request.mask is None or request.bias is not None or request.dropout or not _has_kernel(request.query):
+    if request.mask is None or request.bias is not None or request.dropout or not request.score.is_dot_product:
         return None
-    if not request.score.is_dot_product:
+    if not _has_kernel(request.query):
         return None
     windows = Windows.plan(request.mask, request.grid)
     if windows is None:
@@ -53,17 +50,12 @@ def _has_kernel(query: Tensor) -> bool:
     return query.device.type == "cpu" and hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu")
 
 
-@dataclass(frozen=True, eq=False)
-class BandPlan:
-    """What the forward and the backward pass share.
-
-    Args:
-        table_versions: Versions of the mask's tables, which the backward pass reads again.
-    """
+class BandPlan(NamedTuple):
+    """What the forward and the backward pass share."""
 
     windows: Windows
     scale: float
-    table_versions: list[int]
+    table_versions: list[int]  # of the mask's tables, which the backward pass reads again
 
 
 class _Call(NamedTuple):
@@ -187,10 +179,8 @@ class _BandAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_output, _):  # type: ignore[no-untyped-def]
-        if torch.is_grad_enabled():  # create_graph=True, but the gradients computed here have no graph
-            raise BackendError('blocked has no second derivative; use backend="explicit"')
         plan: BandPlan = ctx.plan
-        check_tables_unchanged(plan.windows.mask, plan.table_versions)
+        check_backward(plan.windows.mask, plan.table_versions)
         query, key, value, output, logsumexp = ctx.saved_tensors
         layout = _Layout(plan.windows, query, key, value)
         grad_blocks, output_blocks = (layout.split_queries(tensor, layout.width) for tensor in (grad_output, output))

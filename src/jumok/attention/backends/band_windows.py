@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -29,38 +30,23 @@ class SequenceGroup(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Blocks of queries with the mask of their cells.
-
-    Attributes:
-        added_mask: 0 or -inf, to be added to the scores, ``[block or 1, query, key]``; 1 if all blocks are alike.
-        is_empty: Whether a row may attend to no key, ``bool[block or 1, query]``.
-    """
+    """Blocks of queries with the mask of their cells."""
 
     blocks: slice
-    added_mask: Tensor
-    is_empty: Tensor
+    added_mask: Tensor  # 0 or -inf, to be added to the scores, [block or 1, query, key]; 1 if all blocks are alike
+    is_empty: Tensor  # rows that may attend to no key, bool[block or 1, query]
 
 
 class WindowMask(NamedTuple):
-    """The mask on all windows of a group of sequences.
-
-    Attributes:
-        unread: Which of the padded keys no query reads, ``bool[padded key]``; None if every key is read.
-    """
+    """The mask on all windows of a group of sequences."""
 
     pieces: list[Piece]
-    unread: Tensor | None
+    unread: Tensor | None  # the padded keys that no query reads, bool[padded key]; None if every key is read
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of one call of ``attend()``: block s of the queries reads the keys from ``first + s * block`` on.
-
-    Args:
-        block: Queries per block.
-        width: Keys per window.
-        first: Index of the first key of window 0; negative if the window begins before the keys.
-    """
+    """The windows of one call of ``attend()``: block s of the queries reads the keys from ``first + s * block`` on."""
 
     mask: Mask
     batch: int
@@ -68,9 +54,9 @@ class Windows:
     query_positions: range
     key_positions: range
     device: torch.device | None
-    block: int
-    width: int
-    first: int
+    block: int  # queries per block
+    width: int  # keys per window
+    first: int  # the first key of window 0; negative if the window begins before the keys
 
     @staticmethod
     def plan(mask: Mask, grid: Grid) -> Windows | None:
@@ -125,15 +111,16 @@ class Windows:
         cell = Grid(batches, heads, self.query_positions[:1], self.key_positions[:1], self.device)
         rows, columns = (1, 1) if self.mask.relative else self.mask.evaluate(cell).shape[:2]
         if columns > 1:
+            cells = product(batches, heads)
             return [
-                SequenceGroup(_select(row * self.heads + head), _single(row), _single(head))
-                for row in batches
-                for head in heads
+                SequenceGroup(slice(index, index + 1), range(row, row + 1), range(head, head + 1))
+                for index, (row, head) in enumerate(cells)
             ]
         if rows > 1:
+            starts = range(0, self.batch * self.heads, self.heads)
             return [
-                SequenceGroup(slice(row * self.heads, (row + 1) * self.heads), _single(row), range(1))
-                for row in batches
+                SequenceGroup(slice(start, start + self.heads), range(row, row + 1), range(1))
+                for row, start in enumerate(starts)
             ]
         return [SequenceGroup(slice(0, self.batch * self.heads), range(1), range(1))]
 
@@ -157,11 +144,7 @@ class Windows:
         return reduce(torch.logical_and, (part.evaluate(grid)[0] for part in parts), everything)
 
     def evaluate_blocks(self, blocks: range, shared: Tensor, parts: list[Mask], group: SequenceGroup | None) -> Tensor:
-        """Evaluate masks that differ from block to block, ``bool[block, query, key]``.
-
-        Args:
-            shared: Cells that are allowed in every block, ``bool[1, query, key]``.
-        """
+        """Evaluate masks that differ from block to block, ``bool[block, query, key]``; ``shared`` is that of all."""
         starts = torch.arange(blocks.start, blocks.stop, device=self.device)[:, None] * self.block
         query_indices = starts + torch.arange(self.block, device=self.device)  # [block, query]
         key_indices = starts + torch.arange(self.first, self.first + self.width, device=self.device)  # [block, key]
@@ -179,11 +162,7 @@ class Windows:
         return reduce(torch.logical_and, (part.evaluate(grid)[:, 0] for part in parts), allowed)
 
     def finish(self, cells: dict[range, Tensor], dtype: torch.dtype) -> WindowMask:
-        """Convert allowed cells to numbers to add, and find the keys that no query reads.
-
-        Args:
-            cells: Allowed cells of blocks, ``bool[block or 1, query, key]``.
-        """
+        """Convert allowed cells, ``bool[block or 1, query, key]``, to numbers to add, and find the keys not read."""
         is_read = torch.zeros(self.padded_length // self.block, self.block, dtype=torch.bool, device=self.device)
         pieces = []
         for blocks, allowed in cells.items():
@@ -211,11 +190,3 @@ def _evaluate_relative_mask(windows: Windows, dtype: torch.dtype) -> WindowMask:
     cells = {blocks: windows.evaluate_blocks(blocks, shared, [], None) for blocks in (range(start), range(stop, count))}
     cells[range(start, stop)] = shared
     return windows.finish({blocks: allowed for blocks, allowed in cells.items() if blocks}, dtype)
-
-
-def _single(index: int) -> range:
-    return range(index, index + 1)
-
-
-def _select(index: int) -> slice:
-    return slice(index, index + 1)

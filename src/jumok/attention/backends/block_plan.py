@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -47,22 +48,16 @@ class TileMask(NamedTuple):
 def compute_layout(mask: Mask | None, grid: Grid) -> Layout:
     """Return the runs of keys that each block of queries reads."""
     queries, keys = grid.query_positions, grid.key_positions
-    if mask is not None and _is_hashable(mask) and isinstance(queries, range) and isinstance(keys, range):
-        return _compute_cached_layout(mask, len(grid.heads), len(grid.batches), queries, keys)
+    if mask is not None and isinstance(queries, range) and isinstance(keys, range):
+        with contextlib.suppress(TypeError):  # a mask that holds a tensor has no hash
+            hash(mask)
+            return _compute_cached_layout(mask, grid.batches, grid.heads, queries, keys)
     return _compute_layout(mask, grid)
 
 
-def _is_hashable(mask: Mask) -> bool:
-    try:
-        hash(mask)
-    except TypeError:  # it holds a tensor
-        return False
-    return True
-
-
 @lru_cache(maxsize=64)
-def _compute_cached_layout(mask: Mask, heads: int, batch: int, queries: range, keys: range) -> Layout:
-    return _compute_layout(mask, Grid(range(batch), range(heads), queries, keys))
+def _compute_cached_layout(mask: Mask, batches: range, heads: range, queries: range, keys: range) -> Layout:
+    return _compute_layout(mask, Grid(batches, heads, queries, keys))
 
 
 def _compute_layout(mask: Mask | None, grid: Grid) -> Layout:
@@ -128,12 +123,7 @@ def _copy_score(score: Score) -> Score:
 
 @dataclass(eq=False)
 class Plan:
-    """The tiles of one call and how to compute each; made in the forward pass and used again in the backward pass.
-
-    Args:
-        table_versions: Versions of the mask's tables, which the backward pass reads again.
-        needs_logsumexp: Whether a listener or the backward pass needs the row log-sum-exp.
-    """
+    """The tiles of one call and how to compute each; made in the forward pass and used again in the backward pass."""
 
     layout: Layout
     grid: Grid
@@ -143,8 +133,8 @@ class Plan:
     dropout: float
     seed: int
     dtype: torch.dtype
-    table_versions: list[int]
-    needs_logsumexp: bool
+    table_versions: list[int]  # of the mask's tables, which the backward pass reads again
+    needs_logsumexp: bool  # by a listener or the backward pass
     _tile_masks: dict[tuple[int, int, int], TileMask] = field(default_factory=dict)
 
     @staticmethod

@@ -22,11 +22,10 @@ import torch
 from torch import Tensor
 
 from jumok.attention.groups import multiply_by_group, sum_products_by_group
-from jumok.errors import BackendError
 
 from . import band
-from .block_plan import KeyRun, Plan, collect_gradient_tensors
-from .protocol import AttentionOutput, AttentionRequest, check_tables_unchanged, disable_autocast
+from .block_plan import KeyRun, Plan, TileMask, collect_gradient_tensors
+from .protocol import AttentionOutput, AttentionRequest, check_backward, disable_autocast
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
@@ -53,14 +52,16 @@ def compute(request: AttentionRequest) -> AttentionOutput:
     return AttentionOutput(output, logsumexp=logsumexp if request.logsumexp else None)
 
 
-def _zero_unused_keys(tensor: Tensor, unused: Tensor | None) -> Tensor:
-    """Replace keys that no query of this tile reads by zeros: 0 * NaN is NaN, and padding may hold anything."""
+def _select_keys(tensor: Tensor, tile: TileMask, dtype: torch.dtype) -> Tensor:
+    """Return the keys or values of a tile; those that none of its queries reads become zeros: 0 * NaN is NaN, and
+    padding may hold anything."""
+    selected, unused = tensor[:, :, tile.keys].to(dtype), tile.unused
     if unused is None:
-        return tensor
-    groups = tensor.shape[1]
+        return selected
+    groups = selected.shape[1]
     if unused.shape[1] > groups:
         unused = unused.unflatten(1, (groups, -1)).all(2)
-    return tensor.masked_fill(unused[..., None], 0.0)
+    return selected.masked_fill(unused[..., None], 0.0)
 
 
 class _BlockedAttention(torch.autograd.Function):
@@ -86,10 +87,8 @@ class _BlockedAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_output, _):  # type: ignore[no-untyped-def]
-        if torch.is_grad_enabled():  # create_graph=True, but the gradients computed here have no graph
-            raise BackendError('blocked has no second derivative; use backend="explicit"')
         plan: Plan = ctx.plan
-        check_tables_unchanged(plan.mask, plan.table_versions)
+        check_backward(plan.mask, plan.table_versions)
         query, key, value, output, logsumexp, *parameters = ctx.saved_tensors
         needed = [index for index, is_needed in enumerate(ctx.needs_input_grad[4:]) if is_needed]
         gradients = _Gradients(
@@ -147,11 +146,11 @@ def _add_tile_gradients(
     parameters: list[Tensor],
     run: KeyRun,
 ) -> None:
-    keys, forbidden, unused = plan.get_tile_mask(block.queries, run)
+    tile = plan.get_tile_mask(block.queries, run)
+    keys, forbidden = tile.keys, tile.forbidden
     if keys.start == keys.stop:
         return
-    tile_key = _zero_unused_keys(key[:, :, keys].to(plan.dtype), unused)
-    tile_value = _zero_unused_keys(value[:, :, keys].to(plan.dtype), unused)
+    tile_key, tile_value = _select_keys(key, tile, plan.dtype), _select_keys(value, tile, plan.dtype)
 
     with torch.enable_grad():
         query_leaf = block.query.detach().requires_grad_()
@@ -201,10 +200,10 @@ def _compute_query_block(
     largest: Tensor | None = None
     total = output = query.new_zeros(())
     for run in runs:
-        keys, forbidden, unused = plan.get_tile_mask(queries, run)
-        if keys.start == keys.stop:
+        tile = plan.get_tile_mask(queries, run)
+        if tile.keys.start == tile.keys.stop:
             continue
-        scores = _compute_masked_scores(plan, query, key, queries, keys, forbidden, unused)
+        scores = _compute_masked_scores(plan, query, key, queries, tile)
         new_largest = scores.amax(-1, keepdim=True)
         if largest is not None:
             new_largest = torch.maximum(new_largest, largest)
@@ -212,10 +211,10 @@ def _compute_query_block(
 
         weights = scores.sub_(base).exp_()
         tile_total = weights.sum(-1, keepdim=True)
-        dropout_factor = plan.make_dropout_factor(weights.shape, queries, keys)
+        dropout_factor = plan.make_dropout_factor(weights.shape, queries, tile.keys)
         if dropout_factor is not None:
             weights *= dropout_factor
-        tile_output = multiply_by_group(weights, _zero_unused_keys(value[:, :, keys].to(plan.dtype), unused))
+        tile_output = multiply_by_group(weights, _select_keys(value, tile, plan.dtype))
 
         if largest is None:
             total, output = tile_total, tile_output
@@ -233,19 +232,10 @@ def _compute_query_block(
     return output / total.masked_fill(total == 0, 1.0), (largest + total.log()).squeeze(-1)
 
 
-def _compute_masked_scores(
-    plan: Plan,
-    query: Tensor,
-    key: Tensor,
-    queries: slice,
-    keys: slice,
-    forbidden: Tensor | None,
-    unused: Tensor | None,
-) -> Tensor:
-    tile_key = _zero_unused_keys(key[:, :, keys].to(plan.dtype), unused)
-    scores = plan.compute_unmasked_scores(query, tile_key, queries, keys)
-    if forbidden is not None:
-        scores.masked_fill_(forbidden, float("-inf"))
+def _compute_masked_scores(plan: Plan, query: Tensor, key: Tensor, queries: slice, tile: TileMask) -> Tensor:
+    scores = plan.compute_unmasked_scores(query, _select_keys(key, tile, plan.dtype), queries, tile.keys)
+    if tile.forbidden is not None:
+        scores.masked_fill_(tile.forbidden, float("-inf"))
     return scores
 
 
@@ -260,14 +250,13 @@ def _compute_single_run(
     plan: Plan, query: Tensor, key: Tensor, value: Tensor, queries: slice, run: KeyRun
 ) -> tuple[Tensor, Tensor] | None:
     """Compute a block of queries that reads one run of keys by one fused softmax, without the log-sum-exp."""
-    keys, forbidden, unused = plan.get_tile_mask(queries, run)
-    if keys.start == keys.stop:
+    tile = plan.get_tile_mask(queries, run)
+    if tile.keys.start == tile.keys.stop:
         return None
 
-    weights = _compute_masked_scores(plan, query, key, queries, keys, forbidden, unused).softmax(-1)
-    if forbidden is not None:
-        empty = forbidden.all(-1, keepdim=True)
+    weights = _compute_masked_scores(plan, query, key, queries, tile).softmax(-1)
+    if tile.forbidden is not None:
+        empty = tile.forbidden.all(-1, keepdim=True)
         if bool(empty.any()):
             weights = weights.masked_fill(empty, 0.0)
-    output = multiply_by_group(weights, _zero_unused_keys(value[:, :, keys].to(plan.dtype), unused))
-    return output, query.new_full((), float("-inf"))
+    return multiply_by_group(weights, _select_keys(value, tile, plan.dtype)), query.new_full((), float("-inf"))

@@ -22,26 +22,21 @@ def explain_refusal(request: AttentionRequest) -> str | None:
 
 def compute(request: AttentionRequest) -> AttentionOutput:
     """Compute a request."""
-    with disable_autocast(request):  # float32 even inside autocast
-        return _compute_in_at_least_float32(request)
+    with disable_autocast(request):  # float32 even inside autocast: a softmax in bfloat16 loses the small weights
+        dtype = torch.promote_types(request.query.dtype, torch.float32)
+        query, key, value = (tensor.to(dtype) for tensor in (request.query, request.key, request.value))
+        allowed = None if request.mask is None else request.mask.evaluate(request.grid)
+        if allowed is not None:
+            key, value = zero_unread_keys(key, value, allowed)
 
+        scores = request.score.evaluate(query, key)
+        if request.bias is not None:
+            scores = scores + request.bias.evaluate(request.grid).to(dtype)
+        weights, logsumexp = _softmax(scores, allowed, request.score.convert_sink(scores), request.logsumexp)
 
-def _compute_in_at_least_float32(request: AttentionRequest) -> AttentionOutput:
-    # float32: a softmax in bfloat16 loses the small weights
-    dtype = torch.promote_types(request.query.dtype, torch.float32)
-    query, key, value = (tensor.to(dtype) for tensor in (request.query, request.key, request.value))
-    allowed = None if request.mask is None else request.mask.evaluate(request.grid)
-    if allowed is not None:
-        key, value = zero_unread_keys(key, value, allowed)
-
-    scores = request.score.evaluate(query, key)
-    if request.bias is not None:
-        scores = scores + request.bias.evaluate(request.grid).to(dtype)
-    weights, logsumexp = _softmax(scores, allowed, request.score.convert_sink(scores), request.logsumexp)
-
-    # The weights that are returned are those before dropout: their rows sum to 1.
-    dropped = functional.dropout(weights, request.dropout) if request.dropout else weights
-    output = multiply_by_group(dropped, value).to(request.query.dtype)
+        # The weights that are returned are those before dropout: their rows sum to 1.
+        dropped = functional.dropout(weights, request.dropout) if request.dropout else weights
+        output = multiply_by_group(dropped, value).to(request.query.dtype)
     return AttentionOutput(output, weights.to(request.query.dtype) if request.weights else None, logsumexp)
 
 

@@ -6,14 +6,13 @@ chunk, and by the running state for everything before it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import reduce
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from jumok.attention.groups import multiply_by_group
-from jumok.attention.mask.base import Mask
 from jumok.attention.mask.position_masks import Causal
 from jumok.attention.mask.table_masks import PaddingLengths, PaddingTable
 from jumok.attention.score import Kernel
@@ -21,13 +20,6 @@ from jumok.attention.score import Kernel
 from .protocol import AttentionOutput, AttentionRequest, disable_autocast
 
 CHUNK = 128  # rows computed by the explicit formula; n / CHUNK states are stored
-
-
-class _MaskParts(NamedTuple):
-    """A mask as causality and padding."""
-
-    is_causal: bool
-    paddings: list[Mask]
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
@@ -43,67 +35,41 @@ def explain_refusal(request: AttentionRequest) -> str | None:
     if request.dropout:
         return 'linear has no weights to drop; use backend="blocked" or "explicit"'
 
-    parts = _split_mask(request.mask)
-    if parts is None:
+    parts = [] if request.mask is None else request.mask.conjuncts
+    if not all(isinstance(part, Causal | PaddingLengths | PaddingTable) for part in parts):
         return f'linear takes causal and padding masks, not {request.mask!r:.80}; use backend="blocked" or "explicit"'
-    if parts.is_causal and not request.grid.contiguous:
+    if any(isinstance(part, Causal) for part in parts) and not request.grid.contiguous:
         return 'linear needs causal positions as ranges; use backend="blocked" or "explicit"'
     return None
 
 
-def _split_mask(mask: Mask | None) -> _MaskParts | None:
-    """Return the parts of a mask, or None if it contains anything but causality and padding."""
-    parts = _MaskParts(False, [])
-    for part in () if mask is None else mask.conjuncts:
-        if isinstance(part, Causal):
-            parts = parts._replace(is_causal=True)
-        elif isinstance(part, PaddingLengths | PaddingTable):
-            parts.paddings.append(part)
-        else:
-            return None
-    return parts
-
-
 def compute(request: AttentionRequest) -> AttentionOutput:
     """Compute a request."""
-    with disable_autocast(request):  # float32 even inside autocast
-        return _compute_in_at_least_float32(request)
+    score, parts = request.score, [] if request.mask is None else request.mask.conjuncts
+    assert isinstance(score, Kernel)
+    with disable_autocast(request):  # float32 even inside autocast: sums over thousands of keys
+        dtype = torch.promote_types(request.query.dtype, torch.float32)
+        key, value = request.key.to(dtype), request.value.to(dtype)
+        paddings = [part.evaluate(request.grid) for part in parts if not isinstance(part, Causal)]
+        padded = ~reduce(torch.logical_and, paddings).transpose(-1, -2) if paddings else None  # [batch or 1, 1, key, 1]
+        if padded is not None:
+            key, value = key.masked_fill(padded, 0.0), value.masked_fill(padded, 0.0)  # padding may hold NaN
 
+        queries, _ = score.feature_map.map_queries(request.query.to(dtype))
+        keys, _ = score.feature_map.map_keys(key)
+        if padded is not None:
+            keys = keys.masked_fill(padded, 0.0)
 
-def _compute_in_at_least_float32(request: AttentionRequest) -> AttentionOutput:
-    score, parts = request.score, _split_mask(request.mask)
-    assert isinstance(score, Kernel) and parts is not None
-    # float32: sums over thousands of keys
-    dtype = torch.promote_types(request.query.dtype, torch.float32)
-    key, value = request.key.to(dtype), request.value.to(dtype)
-    padded = _find_padded_keys(request, parts.paddings)
-    if padded is not None:
-        key, value = key.masked_fill(padded, 0.0), value.masked_fill(padded, 0.0)  # padding may hold NaN
+        # A column of ones gives the sum that each row is divided by.
+        extended = torch.cat([value, value.new_ones(*value.shape[:-1], 1)], -1)
+        if any(isinstance(part, Causal) for part in parts):
+            start = request.grid.min_position("query") - request.grid.min_position("key")
+            sums = _compute_causal_sums(queries, keys, extended, start)
+        else:
+            sums = multiply_by_group(queries, keys.transpose(-1, -2) @ extended)
 
-    queries, _ = score.feature_map.map_queries(request.query.to(dtype))
-    keys, _ = score.feature_map.map_keys(key)
-    if padded is not None:
-        keys = keys.masked_fill(padded, 0.0)
-
-    # A column of ones gives the sum that each row is divided by.
-    extended = torch.cat([value, value.new_ones(*value.shape[:-1], 1)], -1)
-    if parts.is_causal:
-        start = request.grid.min_position("query") - request.grid.min_position("key")
-        sums = _compute_causal_sums(queries, keys, extended, start)
-    else:
-        sums = multiply_by_group(queries, keys.transpose(-1, -2) @ extended)
-
-    output, total = sums[..., :-1], sums[..., -1:]
+        output, total = sums[..., :-1], sums[..., -1:]
     return AttentionOutput((output / total.masked_fill(total == 0, 1.0)).to(request.query.dtype))
-
-
-def _find_padded_keys(request: AttentionRequest, paddings: list[Mask]) -> Tensor | None:
-    """Return True for padded keys, [batch, 1, key, 1]; None without padding masks."""
-    real: Tensor | None = None
-    for padding in paddings:
-        allowed = padding.evaluate(request.grid).expand(request.grid.shape[0], 1, 1, request.grid.shape[3])
-        real = allowed if real is None else real & allowed
-    return None if real is None else ~real.transpose(-1, -2)
 
 
 def _compute_causal_sums(queries: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:

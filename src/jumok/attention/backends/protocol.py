@@ -73,8 +73,10 @@ def get_table_versions(mask: Mask | None) -> list[int]:
     return [] if mask is None else [table._version for table in mask.tables]
 
 
-def check_tables_unchanged(mask: Mask | None, versions: list[int]) -> None:
-    """Raise BackendError if a table of the mask has changed since the forward pass."""
+def check_backward(mask: Mask | None, versions: list[int]) -> None:
+    """Raise BackendError for a second derivative, or if a table of the mask has changed since the forward pass."""
+    if torch.is_grad_enabled():  # create_graph=True, but the gradients that the blocked backend computes have no graph
+        raise BackendError('blocked has no second derivative; use backend="explicit"')
     if versions != get_table_versions(mask):
         raise BackendError(
             "a table of the mask was changed between the forward and the backward pass; pass a copy of it"

@@ -82,13 +82,7 @@ def _compute_with_logsumexp(
     # the kernel reads rows of adjacent numbers, whatever the strides say
     query, key, value = (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in (query, key, value))
     output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query,
-        expand_groups(key, heads),
-        expand_groups(value, heads),
-        0.0,
-        is_causal,
-        attn_mask=table,
-        scale=scale,
+        query, expand_groups(key, heads), expand_groups(value, heads), 0.0, is_causal, attn_mask=table, scale=scale
     )
     return AttentionOutput(output, logsumexp=logsumexp)
 

@@ -31,10 +31,6 @@ class Band(NamedTuple):
     """Bounds of ``query position - key position`` over all allowed cells: ``-ahead <= distance <= behind``.
 
     Cells inside the bounds may be forbidden too. None is no bound.
-
-    Attributes:
-        behind: Largest number of positions that an allowed key may be behind the query.
-        ahead: Largest number of positions that an allowed key may be ahead of the query.
     """
 
     behind: int | None = None
@@ -149,15 +145,11 @@ class Mask:
         batch: int = 1,
         device: torch.device | None = None,
     ) -> Bool[Tensor, "batch head query key"]:
-        """Return the mask as a boolean tensor.
+        """Return the mask as a boolean tensor, True = may attend.
 
         Args:
             queries: Number of queries, or their positions.
             keys: Number of keys, or their positions.
-            device: Device of the tensor; the default device if None.
-
-        Returns:
-            True = may attend, ``[batch, head, query, key]``.
 
         >>> from jumok.attention import mask
         >>> mask.causal.dense(queries=[1], keys=3)
@@ -168,28 +160,21 @@ class Mask:
         return self.evaluate(grid).expand(grid.shape).clone()
 
     def __and__(self, other: Mask) -> Mask:
-        if isinstance(other, Mask):
-            return And.join(self, other)
         _check_operand(other)
-        return NotImplemented
+        return And.join(self, other) if isinstance(other, Mask) else NotImplemented
 
     def __or__(self, other: Mask) -> Mask:
-        if isinstance(other, Mask):
-            return Or.join(self, other)
+        _check_operand(other)
+        return Or.join(self, other) if isinstance(other, Mask) else NotImplemented
+
+    def __rand__(self, other: object) -> Mask:  # called only if the left operand is not a mask
         _check_operand(other)
         return NotImplemented
 
-    # Called only if the left operand is not a mask.
-    def __rand__(self, other: object) -> Mask:
-        _check_operand(other)
-        return NotImplemented
-
-    def __ror__(self, other: object) -> Mask:
-        _check_operand(other)
-        return NotImplemented
+    __ror__ = __rand__
 
     def __invert__(self) -> Mask:
-        return Not(self)
+        return Not((self,))
 
     def __bool__(self) -> NoReturn:
         # Without this error, "causal and window(3)" would be window(3).
@@ -211,7 +196,7 @@ def _check_operand(operand: object) -> None:
     """Raise ArgumentError if an operand that is not a mask is a common mistake."""
     from .notation import suggest_mask_for  # notation imports this module
 
-    suggestion = suggest_mask_for(operand)
+    suggestion = None if isinstance(operand, Mask) else suggest_mask_for(operand)
     if suggestion is not None:
         raise ArgumentError(suggestion)
 
@@ -223,44 +208,31 @@ def _make_positions(positions: int | Sequence[int] | Tensor) -> Positions:
 
 
 def classify(any_allowed: Tensor, all_allowed: Tensor) -> Tensor:
-    """Return EMPTY, PARTIAL or FULL for blocks.
-
-    Args:
-        any_allowed: False for blocks that are known to be forbidden in every cell.
-        all_allowed: True for blocks that are known to be allowed in every cell.
-    """
+    """Return EMPTY for blocks in which no cell can be allowed, FULL if all are known to be allowed, else PARTIAL."""
     return any_allowed.to(torch.int8) + all_allowed.to(torch.int8)
 
 
 def classify_equality(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tensor) -> Tensor:
-    """Classify blocks of the comparison ``a == b`` by the bounds of a and b.
-
-    Returns:
-        FULL where both are one equal number, EMPTY where the intervals do not overlap, PARTIAL otherwise.
-    """
+    """Classify blocks of the comparison ``a == b`` by the bounds of a and b."""
     overlap = (low <= other_high) & (other_low <= high)
     equal = (low == high) & (other_low == other_high) & (low == other_low)
     return classify(overlap, equal)
 
 
-def _set_nesting(mask: Mask, parts: tuple[Mask, ...]) -> None:
-    nesting = 1 + max(part.nesting for part in parts)
-    if nesting > MAX_NESTING:
-        raise ArgumentError(
-            f"the mask expression is nested more than {MAX_NESTING} levels deep; simplify it, or pass the cells as "
-            "mask.given(tensor)"
-        )
-    object.__setattr__(mask, "nesting", nesting)  # the dataclass is frozen
-
-
 @dataclass(frozen=True, repr=False)
 class CompositeMask(Mask):
-    """Several masks joined by one operator: the common part of ``And`` and ``Or``."""
+    """Masks joined by an operator: the common part of ``And``, ``Or`` and ``Not``."""
 
     parts: tuple[Mask, ...]
 
     def __post_init__(self) -> None:
-        _set_nesting(self, self.parts)
+        nesting = 1 + max(part.nesting for part in self.parts)
+        if nesting > MAX_NESTING:
+            raise ArgumentError(
+                f"the mask expression is nested more than {MAX_NESTING} levels deep; simplify it, or pass the cells as "
+                "mask.given(tensor)"
+            )
+        object.__setattr__(self, "nesting", nesting)  # the dataclass is frozen
 
     @classmethod
     def join(cls, *masks: Mask) -> Mask:
@@ -350,55 +322,21 @@ class Or(CompositeMask):
 
 
 @dataclass(frozen=True, repr=False)
-class Not(Mask):
-    """``~inner``: allowed where the inner mask forbids."""
-
-    inner: Mask
-
-    def __post_init__(self) -> None:
-        _set_nesting(self, (self.inner,))
+class Not(CompositeMask):
+    """``~part``: allowed where the only part forbids."""
 
     def __invert__(self) -> Mask:
-        return self.inner
-
-    @property
-    def relative(self) -> bool:
-        return self.inner.relative
-
-    @property
-    def needs_check(self) -> bool:
-        return self.inner.needs_check
+        return self.parts[0]
 
     def evaluate(self, grid: Grid) -> Allowed:
-        return ~self.inner.evaluate(grid)
+        return ~self.parts[0].evaluate(grid)
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        return FULL - self.inner.classify_blocks(blocks)
-
-    @property
-    def table_sizes(self) -> dict[str, int]:
-        return self.inner.table_sizes
-
-    @property
-    def tables(self) -> tuple[Tensor, ...]:
-        return self.inner.tables
-
-    @property
-    def is_traceable(self) -> bool:
-        return self.inner.is_traceable
-
-    def make_traceable(self, keys: int) -> Mask:
-        return Not(self.inner.make_traceable(keys))
-
-    def check(self, grid: Grid) -> None:
-        self.inner.check(grid)
-
-    @property
-    def drawing_size(self) -> int:
-        return self.inner.drawing_size
+        return FULL - self.parts[0].classify_blocks(blocks)
 
     def __repr__(self) -> str:
-        return f"~({self.inner!r})" if isinstance(self.inner, And | Or) else f"~{self.inner!r}"
+        part = self.parts[0]
+        return f"~({part!r})" if isinstance(part, And | Or) else f"~{part!r}"
 
 
 class MaskFunction(NamedTuple):

@@ -29,11 +29,8 @@ MAX_TITLE = 120  # characters
 
 
 def parse(text: str) -> Mask:
-    """Parse an expression such as ``"causal & (window(4) | global_at([0]))"``. Nothing is executed.
-
-    Args:
-        text: Mask names, ``&``, ``|``, ``~``, parentheses and integers.
-    """
+    """Parse an expression of mask names, ``&``, ``|``, ``~``, parentheses and integers, such as
+    ``"causal & (window(4) | global_at([0]))"``. Nothing is executed."""
     try:
         return _build_mask(ast.parse(text.strip(), mode="eval").body, text)
     except (SyntaxError, ValueError) as error:

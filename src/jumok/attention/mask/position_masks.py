@@ -153,12 +153,9 @@ class RandomKeys(Mask):
 
     With a ``block`` above 1, queries and keys are cut into blocks, and all queries of a block share ``count`` random
     blocks of keys. As in the paper, only this makes long texts cheap: random keys one by one fall into every tile.
-
-    Args:
-        count: Keys per query, or blocks of keys per block of queries.
     """
 
-    count: int
+    count: int  # keys per query, or blocks of keys per block of queries
     seed: int
     length: int
     block: int = 1
@@ -346,31 +343,22 @@ class Edge(Mask):
     batch: tuple[int, ...] | None
 
     def evaluate(self, grid: Grid) -> Allowed:
+        axes = ((grid.query, self.query), (grid.key, self.key), (grid.head, self.head), (grid.batch, self.batch))
         allowed = torch.ones_like(grid.key, dtype=torch.bool)
-        if self.query is not None:
-            allowed = allowed & _is_among(grid.query, self.query)
-        if self.key is not None:
-            allowed = allowed & _is_among(grid.key, self.key)
-        if self.head is not None:
-            allowed = allowed & _is_among(grid.head, self.head)
-        if self.batch is not None:
-            allowed = allowed & _is_among(grid.batch, self.batch)
+        for indices, chosen in axes:
+            if chosen is not None:
+                allowed = allowed & _is_among(indices, chosen)
         return allowed
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
+        # [batch, head, query block, key block, index in block], with one index on the axes that have no blocks
+        queries, keys = blocks.queries[:, None, :, None], blocks.keys[:, None, None]
+        head, batch = blocks.grid.head[..., None], blocks.grid.batch[..., None]
         classes = torch.full((1, 1, 1, 1), FULL, dtype=torch.int8, device=blocks.keys.device)
-        if self.query is not None:
-            inside = _is_among(blocks.queries, self.query)
-            classes = torch.minimum(classes, classify(inside.any(-1), inside.all(-1))[:, None, :, None])
-        if self.key is not None:
-            inside = _is_among(blocks.keys, self.key)
-            classes = torch.minimum(classes, classify(inside.any(-1), inside.all(-1))[:, None, None, :])
-        if self.head is not None:
-            inside = _is_among(blocks.grid.head, self.head)
-            classes = torch.minimum(classes, classify(inside, inside))
-        if self.batch is not None:
-            inside = _is_among(blocks.grid.batch, self.batch)
-            classes = torch.minimum(classes, classify(inside, inside))
+        for indices, chosen in ((queries, self.query), (keys, self.key), (head, self.head), (batch, self.batch)):
+            if chosen is not None:
+                inside = _is_among(indices, chosen)
+                classes = torch.minimum(classes, classify(inside.any(-1), inside.all(-1)))
         return classes
 
     def allows_all(self, grid: Grid) -> bool:
@@ -397,13 +385,9 @@ class Edge(Mask):
 
 @mask_function("edge(query=3, key=1)")
 def edge(query: Indices = None, key: Indices = None, head: Indices = None, batch: Indices = None) -> Mask:
-    """Allow one cell, or a rectangle of cells. ``mask & ~edge(...)`` forbids it.
+    """Allow one cell, or the cells of several positions, heads and batch rows; None = all.
 
-    Args:
-        query: Query position or positions; None = all.
-        key: Key position or positions; None = all.
-        head: Head index or indices; None = all.
-        batch: Batch row or rows; None = all.
+    ``mask & ~edge(...)`` forbids them.
     """
     return Edge(
         _sort_indices("query", query),

@@ -139,15 +139,10 @@ def padding(lengths: int | Sequence[int] | Tensor) -> Mask:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Documents(_TableMask):
-    """Same id: several documents packed into one row do not attend to each other.
+    """Same id: several documents packed into one row do not attend to each other."""
 
-    Args:
-        ids: Document ids of the queries, ``[batch or 1, position]``.
-        key_ids: Document ids of the keys; the same tensor, unless queries and keys belong to two sequences.
-    """
-
-    ids: Tensor
-    key_ids: Tensor
+    ids: Tensor  # of the queries, [batch or 1, position]
+    key_ids: Tensor  # the same tensor, unless queries and keys belong to two sequences
 
     def evaluate(self, grid: Grid) -> Allowed:
         device = grid.key.device
