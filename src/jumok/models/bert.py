@@ -24,7 +24,7 @@ from jumok.attention import MultiHead
 from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, optional, real
-from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
+from jumok.layers import FeedForward, LayerNorm, LearnedPositions, MaskedOutput
 from jumok.layers.feedforward import ACTIVATIONS, get_activation
 from jumok.layers.token_inputs import (
     build_padding_mask,
@@ -35,6 +35,7 @@ from jumok.layers.token_inputs import (
 )
 
 from .config import Config, declare_activation
+from .encoder_decoder import build_encoder
 from .model import Model, Output, initialise_linear_layers, initialise_normal
 
 
@@ -122,17 +123,15 @@ class BERT(Model):
         self.segments = make_embedding(config.segments, config.width) if config.segments else None
         self.norm = LayerNorm(config.width, eps=config.epsilon)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(
-            EncoderBlock(
-                self._build_attention(),
-                FeedForward(config.width, config.hidden, config.activation),
-                norm=partial(LayerNorm, config.width, eps=config.epsilon),
-                order="post",
-                dropout=config.dropout,
-            )
-            for _ in range(config.layers)
-        )
-        self.head = _build_head(config)
+        feedforward = partial(FeedForward, config.width, config.hidden, config.activation)
+        settings = {"norm": partial(LayerNorm, config.width, eps=config.epsilon), "dropout": config.dropout}
+        self.blocks = build_encoder(config.layers, self._build_attention, feedforward, order="post", **settings)
+        self.head: nn.Module | None = None
+        if config.head == "classes":
+            self.head = ClassOutput(config)
+        elif config.head == "mlm":
+            sizes = (config.width, config.vocabulary, config.head_activation)
+            self.head = MaskedOutput(*sizes, epsilon=config.epsilon, tied=config.tied)
         self.finish_construction()
 
     @property
@@ -236,13 +235,3 @@ class ClassOutput(nn.Module):
         """Return the logits of the classes."""
         logits: Tensor = self.output(self.dropout(self.activation(self.inner(first))))
         return logits
-
-
-def _build_head(config: EncoderConfig) -> nn.Module | None:
-    if config.head == "none":
-        return None
-    if config.head == "classes":
-        return ClassOutput(config)
-    return MaskedOutput(
-        config.width, config.vocabulary, config.head_activation, epsilon=config.epsilon, tied=config.tied
-    )

@@ -112,12 +112,8 @@ def score_without_passages(
 ) -> Tensor:
     """Return the log-probability of each token of an answer, [cut, token]: one row for each set of cut passages.
 
-    The decoder may not read a cut passage. Passages are encoded apart, so that nothing else changes.
-
-    Args:
-        source: Token ids, [1, source].
-        answer: The token ids of the answer, at least one.
-        cuts: The numbers of the passages that are cut, counted from 0; () cuts none.
+    The decoder may not read a cut passage. Passages are encoded apart, so that nothing else changes; they are counted
+    from 0, and () cuts none.
     """
     passages = find_passages(source, model.config.separator)[0] - 1
     cut_rows = [torch.isin(passages, torch.tensor(list(cut), device=source.device)) for cut in cuts]
@@ -130,12 +126,7 @@ def score_without_passages(
 
 
 def measure_passage_attention(model: Fusion, source: Tensor, answer: Sequence[int]) -> list[float]:
-    """Return for each passage the cross-attention on it, averaged over layers, heads and tokens of an answer.
-
-    Args:
-        source: Token ids, [1, source].
-        answer: The token ids of the answer, at least one.
-    """
+    """Return for each passage the cross-attention on it, averaged over layers, heads and tokens of an answer."""
     passages = find_passages(source, model.config.separator)[0]
     target = torch.tensor([[model.config.start, *answer[:-1]]], device=source.device)
     encoded = model.encode(source)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import ClassVar
 
@@ -29,7 +30,6 @@ from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, integers, optional, real
 from jumok.layers import (
-    EncoderBlock,
     FeedForward,
     GatedFeedForward,
     LayerNorm,
@@ -51,6 +51,7 @@ from jumok.layers.token_inputs import (
 from jumok.small_batch_linear import Linear
 
 from .config import Config, declare_activation
+from .encoder_decoder import build_encoder
 from .model import Model, Output, initialise_linear_layers, initialise_normal
 
 POSITIONS = ("none", "sinusoidal", "learned", "rotary", "alibi", "t5")
@@ -105,11 +106,6 @@ class GPTConfig(Config):
             raise ArgumentError(f"width {self.width} cannot be split evenly into {self.heads} heads; give head_width")
         if self.heads % (self.groups or self.heads):
             raise ArgumentError(f"{self.heads} heads cannot be split evenly into {self.groups} groups")
-        self._check_positions()
-        if self.windowed is not None:
-            self._check_windowed(self.windowed)
-
-    def _check_positions(self) -> None:
         if self.rotary_scaling != "none" and self.positions != "rotary":
             raise ArgumentError(
                 f'rotary_scaling is {self.rotary_scaling!r}, but positions is {self.positions!r}; it needs "rotary"'
@@ -127,12 +123,12 @@ class GPTConfig(Config):
                 f"max_distance must be above {self.buckets // 2}, the distances with a bucket each; "
                 f"not {self.max_distance}"
             )
-
-    def _check_windowed(self, layers: tuple[int, ...]) -> None:
+        if self.windowed is None:
+            return
         if self.window is None:
             raise ArgumentError("windowed lists the layers with a window, but window is None")
-        ordered = list(layers) == sorted(set(layers))
-        if not ordered or not 1 <= len(layers) < self.layers or layers[-1] >= self.layers:
+        ordered = list(self.windowed) == sorted(set(self.windowed))
+        if not ordered or not 1 <= len(self.windowed) < self.layers or self.windowed[-1] >= self.layers:
             raise ArgumentError(
                 f"windowed must list some of the layers 0 to {self.layers - 1}, each once and in order; None = all"
             )
@@ -195,12 +191,27 @@ class GPT(Model):
         rotary = None
         if config.positions == "rotary":
             rotary = RotaryPositions(head_width, config.rotary_base, scaling=config.scaling)
+        attention = partial(
+            MultiHead,
+            config.width,
+            config.heads,
+            groups=config.groups,
+            head_width=config.head_width,
+            bias=config.attention_bias,
+            output_bias=config.output_bias,
+            rotation=rotary,
+            dropout=config.dropout,
+        )
+        network = FeedForward if config.feedforward == "plain" else GatedFeedForward
+        feedforward = partial(network, config.width, config.hidden, config.activation, bias=config.feedforward_bias)
+        norm = partial(LayerNorm if config.norm == "layer" else RMSNorm, config.width, eps=config.epsilon)
+        settings = {"norm": norm, "order": "pre", "dropout": config.dropout}
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = _build_added_positions(config)
         self.position_bias = make_embedding(config.buckets, config.heads) if config.positions == "t5" else None
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(_build_block(config, rotary) for _ in range(config.layers))
-        self.norm = _build_norm(config)
+        self.blocks = build_encoder(config.layers, attention, feedforward, **settings)
+        self.norm = norm()
         self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
         self.finish_construction()
 
@@ -291,24 +302,3 @@ def _build_added_positions(config: GPTConfig) -> LearnedPositions | SinusoidalPo
     if config.positions == "learned":
         return LearnedPositions(config.length, config.width)
     return SinusoidalPositions(config.width) if config.positions == "sinusoidal" else None
-
-
-def _build_norm(config: GPTConfig) -> nn.Module:
-    norm_class = LayerNorm if config.norm == "layer" else RMSNorm
-    return norm_class(config.width, eps=config.epsilon)
-
-
-def _build_block(config: GPTConfig, rotary: RotaryPositions | None) -> EncoderBlock:
-    attention = MultiHead(
-        config.width,
-        config.heads,
-        groups=config.groups,
-        head_width=config.head_width,
-        bias=config.attention_bias,
-        output_bias=config.output_bias,
-        rotation=rotary,
-        dropout=config.dropout,
-    )
-    feedforward_class = FeedForward if config.feedforward == "plain" else GatedFeedForward
-    feedforward = feedforward_class(config.width, config.hidden, config.activation, bias=config.feedforward_bias)
-    return EncoderBlock(attention, feedforward, norm=lambda: _build_norm(config), order="pre", dropout=config.dropout)

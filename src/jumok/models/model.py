@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from jumok.attention.attend import check_backend
+from jumok.attention.multihead import AttentionLayer
 from jumok.attention.weights import AttentionModule
 from jumok.errors import ArgumentError
 from jumok.layers.patches import PatchLayout
@@ -43,13 +44,6 @@ class Output:
 
 
 torch.export.register_dataclass(Output, serialized_type_name="jumok.Output")
-
-
-@runtime_checkable
-class CallsAttend(Protocol):
-    """A module that calls ``attend()``, with the backend to use."""
-
-    backend: str
 
 
 class Model(AttentionModule):
@@ -218,7 +212,7 @@ class Model(AttentionModule):
         """
         check_backend(backend)
         for module in self.modules():
-            if isinstance(module, CallsAttend):
+            if isinstance(module, AttentionLayer):
                 module.backend = backend
 
     def run_blocks(self, blocks: Iterable[nn.Module], hidden: Tensor, *inputs: Tensor, **settings: Any) -> Tensor:

@@ -51,13 +51,9 @@ class NumericConfig(Config):
 
 @dataclass(frozen=True)
 class Numbers(Output):
-    """The output of a numeric model; ``logits`` is None.
+    """The output of a numeric model; ``logits`` is None."""
 
-    Attributes:
-        numbers: The predicted number at each position of the target, [batch, position].
-    """
-
-    numbers: Tensor | None = None
+    numbers: Tensor | None = None  # the predicted number at each position of the target, [batch, position]
 
 
 torch.export.register_dataclass(Numbers, serialized_type_name="jumok.Numbers")
@@ -109,11 +105,7 @@ class Numeric(EncoderDecoder):
 
     @torch.no_grad()
     def predict(
-        self,
-        source: Num[Tensor, "batch source"],
-        length: int,
-        *,
-        source_token_mask: Tensor | None = None,
+        self, source: Num[Tensor, "batch source"], length: int, *, source_token_mask: Tensor | None = None
     ) -> Float[Tensor, "batch length"]:
         """Predict numbers one by one; each prediction is the input of the next step.
 

@@ -103,16 +103,11 @@ class RNNSeq2SeqConfig(Config):
 
 @dataclass(frozen=True)
 class Encoded:
-    """The encoder's output.
-
-    Attributes:
-        summary: The last state; a decoder without attention gets nothing else.
-        token_mask: True = real token of the source; None = all are real.
-    """
+    """The encoder's output."""
 
     states: Float[Tensor, "batch source source_width"]
-    summary: Float[Tensor, "batch source_width"]
-    token_mask: Bool[Tensor, "batch source"] | None = None
+    summary: Float[Tensor, "batch source_width"]  # the last state; a decoder without attention gets nothing else
+    token_mask: Bool[Tensor, "batch source"] | None = None  # True = real token of the source; None = all are real
 
     def select(self, rows: Int[Tensor, " rows"]) -> Encoded:
         """Return some batch rows, in this order, as beam search needs."""
@@ -122,15 +117,11 @@ class Encoded:
 
 @dataclass(frozen=True)
 class State:
-    """The decoder's state after some tokens.
-
-    Attributes:
-        readout: The readout of the last step, with input feeding; else None.
-    """
+    """The decoder's state after some tokens."""
 
     hidden: Float[Tensor, "layer batch width"]
     memory: Float[Tensor, "layer batch width"]
-    readout: Float[Tensor, "batch width"] | None
+    readout: Float[Tensor, "batch width"] | None  # of the last step, with input feeding
     length: int
 
     def select(self, rows: Int[Tensor, " rows"]) -> State:
@@ -199,7 +190,7 @@ class RNNSeq2Seq(Model):
         """
         encoded = self.encode(source, source_token_mask=source_token_mask)
         hidden, _ = self._run_decoder(target, encoded, None)
-        return Output(self._compute_logits(hidden), hidden)
+        return Output(compute_token_logits(hidden, self.output, self.target_embedding), hidden)
 
     def arrange_weights(self, calls: list[tuple[str, Tensor]]) -> dict[str, tuple[Tensor, ...]]:
         return {"cross": (torch.cat([weights for _, weights in calls], 2),)}  # a call attends from one or all steps
@@ -229,7 +220,7 @@ class RNNSeq2Seq(Model):
             state: The state after the earlier tokens; None at the beginning.
         """
         hidden, state = self._run_decoder(target, encoded, state)
-        return self._compute_logits(hidden), state
+        return compute_token_logits(hidden, self.output, self.target_embedding), state
 
     def compute_first_state(self, encoded: Encoded) -> State:
         """Return the decoder's state before the first token, which depends only on the summary.
@@ -288,9 +279,6 @@ class RNNSeq2Seq(Model):
         source_mask = build_padding_mask(encoded.token_mask, encoded.states.shape[1])
         context: Tensor = self.cross(states, encoded.states, mask=source_mask, query_offset=query_offset)
         return context
-
-    def _compute_logits(self, hidden: Tensor) -> Tensor:
-        return compute_token_logits(hidden, self.output, self.target_embedding)
 
 
 def _build_attention(config: RNNSeq2SeqConfig) -> StateAttention | None:

@@ -12,7 +12,6 @@ A position of the encoder belongs to a moment of the audio, so the cross-attenti
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -26,7 +25,7 @@ from jumok.attention import MultiHead
 from jumok.attention.projection import Batched
 from jumok.errors import ShapeError
 from jumok.fields import flag, integer, real
-from jumok.layers import DecoderBlock, FeedForward, LayerNorm, LearnedPositions
+from jumok.layers import DecoderBlock, FeedForward, LayerNorm, LearnedPositions, SinusoidalPositions
 from jumok.layers.token_inputs import make_embedding
 
 from .config import Config, declare_activation
@@ -155,8 +154,5 @@ def compute_sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:
     """Return Whisper's encoding of the positions of the audio: all sines, then all cosines, at wavelengths from 2 pi
     to 10,000 * 2 pi. Both ends are included, unlike in Vaswani et al. 2017.
     """
-    half = width // 2
-    slowness = torch.arange(half, dtype=torch.float64) * (math.log(10_000.0) / max(half - 1, 1))
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * torch.exp(-slowness)
-    encoding = torch.cat([angles.sin(), angles.cos()], dim=1)
-    return functional.pad(encoding, (0, width - 2 * half)).float()
+    base = 10_000.0 ** (width / max(width - 2, 1))
+    return SinusoidalPositions(width, base, "halves")(range(length))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -168,10 +169,16 @@ class Stage(nn.Module):
 
     def __init__(self, config: SwinConfig, stage: int) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(
-            _build_block(config, stage, shifted=bool(block % 2)) for block in range(config.depths[stage])
-        )
-        self.merge = Merge(config.compute_stage_width(stage)) if stage + 1 < len(config.depths) else None
+        width = config.compute_stage_width(stage)
+        attention = partial(WindowAttention, width, config.heads[stage], config.window, bias=config.attention_bias)
+        norm = partial(LayerNorm, width, eps=config.epsilon)
+        self.blocks = nn.ModuleList()
+        for index in range(config.depths[stage]):
+            shifted_attention = attention(shifted=bool(index % 2), dropout=config.dropout)
+            feedforward = FeedForward(width, max(1, int(config.ratio * width)), config.activation)
+            block = EncoderBlock(shifted_attention, feedforward, norm=norm, order="pre", dropout=config.dropout)
+            self.blocks.append(block)
+        self.merge = Merge(width) if stage + 1 < len(config.depths) else None
 
 
 class Merge(nn.Module):
@@ -190,18 +197,3 @@ class Merge(nn.Module):
         neighbours = [padded[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
         merged = self.map(self.norm(torch.cat(neighbours, -1)))
         return merged.flatten(1, 2), (merged.shape[1], merged.shape[2])
-
-
-def _build_block(config: SwinConfig, stage: int, shifted: bool) -> EncoderBlock:
-    width = config.compute_stage_width(stage)
-    attention = WindowAttention(
-        width, config.heads[stage], config.window, shifted, bias=config.attention_bias, dropout=config.dropout
-    )
-    feedforward = FeedForward(width, max(1, int(config.ratio * width)), config.activation)
-    return EncoderBlock(
-        attention,
-        feedforward,
-        norm=lambda: LayerNorm(width, eps=config.epsilon),
-        order="pre",
-        dropout=config.dropout,
-    )

@@ -23,13 +23,7 @@ from jumok.attention.grid import Positions
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, optional, real
-from jumok.layers import (
-    FeedForward,
-    LayerNorm,
-    LearnedPositions,
-    RotaryPositions,
-    SinusoidalPositions,
-)
+from jumok.layers import FeedForward, LayerNorm, LearnedPositions, RotaryPositions, SinusoidalPositions
 from jumok.layers.token_inputs import check_tokens, compute_positions, compute_token_logits, make_embedding
 from jumok.small_batch_linear import Linear
 

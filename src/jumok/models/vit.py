@@ -11,19 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from jumok.attention import MultiHead
 from jumok.errors import ArgumentError
 from jumok.fields import choice, flag, integer, integers, real
-from jumok.layers import EncoderBlock, FeedForward, LayerNorm, PatchEmbedding
+from jumok.layers import FeedForward, LayerNorm, PatchEmbedding
 from jumok.layers.patches import Images, check_images, compute_patch_grid
 
 from .config import Config, declare_activation
+from .encoder_decoder import build_encoder
 from .model import Model, Output, initialise_linear_layers, initialise_truncated
 
 
@@ -89,8 +90,14 @@ class ViT(Model):
         self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.width)) if config.distilled else None
         self.positions = nn.Parameter(torch.zeros(1, tokens, config.width))
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(_build_block(config) for _ in range(config.layers))
-        self.norm = LayerNorm(config.width, eps=config.epsilon)
+        attention = partial(
+            MultiHead, config.width, config.heads, bias=config.attention_bias, output_bias=True, dropout=config.dropout
+        )
+        feedforward = partial(FeedForward, config.width, config.hidden, config.activation)
+        norm = partial(LayerNorm, config.width, eps=config.epsilon)
+        settings = {"norm": norm, "order": "pre", "dropout": config.dropout}
+        self.blocks = build_encoder(config.layers, attention, feedforward, **settings)
+        self.norm = norm()
         self.output = None if config.head == "none" else nn.Linear(config.width, config.classes)
         self.teacher_output = nn.Linear(config.width, config.classes) if config.head == "teacher" else None
         self.finish_construction()
@@ -113,33 +120,10 @@ class ViT(Model):
             images: Images of the config's size, [batch, channel, row, column].
         """
         check_images(images, self.config.channels, self.config.image)
-        hidden = torch.cat([*self._expand_prefix(len(images)), self.patches(images)], 1) + self.positions
-        hidden = self.norm(self.run_blocks(self.blocks, self.dropout(hidden)))
-        return Output(self._compute_logits(hidden), hidden)
-
-    def _expand_prefix(self, batch: int) -> list[Float[Tensor, "batch 1 width"]]:
-        """Return the tokens before the patches, for each image."""
-        tokens = [self.class_token, self.distillation_token]
-        return [token.expand(batch, -1, -1) for token in tokens if token is not None]
-
-    def _compute_logits(self, hidden: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch classes"] | None:
-        if self.output is None:
-            return None
-        logits: Tensor = self.output(hidden[:, 0])
+        prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
+        tokens = [*(token.expand(len(images), -1, -1) for token in prefix), self.patches(images)]
+        hidden = self.norm(self.run_blocks(self.blocks, self.dropout(torch.cat(tokens, 1) + self.positions)))
+        logits = None if self.output is None else self.output(hidden[:, 0])
         if self.teacher_output is not None:
             logits = (logits + self.teacher_output(hidden[:, 1])) / 2
-        return logits
-
-
-def _build_block(config: ViTConfig) -> EncoderBlock:
-    attention = MultiHead(
-        config.width, config.heads, bias=config.attention_bias, output_bias=True, dropout=config.dropout
-    )
-    feedforward = FeedForward(config.width, config.hidden, config.activation)
-    return EncoderBlock(
-        attention,
-        feedforward,
-        norm=lambda: LayerNorm(config.width, eps=config.epsilon),
-        order="pre",
-        dropout=config.dropout,
-    )
+        return Output(logits, hidden)
