@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,17 +24,13 @@ NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 STRING, ARRAY = 8, 9
 
 
-@dataclass(frozen=True)
-class StoredTensor:
-    """A tensor in the file.
-
-    Attributes:
-        start: The offset of its first byte in the file.
-    """
+class StoredTensor(NamedTuple):
+    """A tensor in the file, with the offset of its first byte and its length in bytes."""
 
     shape: tuple[int, ...]
     type_number: int
     start: int
+    length: int
 
 
 class _Cursor:
@@ -108,14 +103,7 @@ class _Cursor:
 
 
 def read_header(path: Path, block_sizes: dict[int, tuple[int, int]]) -> tuple[JSONObject, dict[str, StoredTensor]]:
-    """Return the metadata and the tensors of a GGUF file.
-
-    Args:
-        block_sizes: Values per block and bytes per block, by type number.
-
-    Raises:
-        CheckpointError: If the file is damaged, or not of GGUF version 2 or 3.
-    """
+    """Return the metadata and the tensors of a GGUF file; ``block_sizes`` are values and bytes per block by type."""
     cursor = _Cursor(path)
     if cursor.bytes[:4] != b"GGUF":
         raise CheckpointError(f"{path.name} is not a GGUF file: the first four bytes must be GGUF")
@@ -134,34 +122,24 @@ def read_header(path: Path, block_sizes: dict[int, tuple[int, int]]) -> tuple[JS
         if name in metadata:
             raise CheckpointError(f"{path.name} has the field {name[:80]!r} twice; the file is damaged")
         metadata[name] = cursor.read_value(cursor.read_integer("I"))
-    entries = [_read_tensor_entry(cursor, block_sizes) for _ in range(tensor_count)]
+    tensors: dict[str, StoredTensor] = {}  # their offsets count from the end of the header
+    for _ in range(tensor_count):
+        name, tensor = _read_tensor_entry(cursor, block_sizes)
+        if name in tensors:
+            raise CheckpointError(f"{path.name} has the tensor {name[:80]!r} twice; the file is damaged")
+        tensors[name] = tensor
 
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
         raise CheckpointError(f"{path.name} has an invalid alignment: {str(alignment)[:40]}")
     start = -(-cursor.at // alignment) * alignment
-    size = path.stat().st_size
-    tensors = {}
-    for name, shape, type_number, offset, length in entries:
-        if start + offset + length > size:
+    for name, tensor in tensors.items():
+        if start + tensor.start + tensor.length > len(cursor.bytes):
             raise CheckpointError(f"{path.name} ends before the end of tensor {name[:80]!r}; the file is incomplete")
-        if name in tensors:
-            raise CheckpointError(f"{path.name} has the tensor {name[:80]!r} twice; the file is damaged")
-        tensors[name] = StoredTensor(shape, type_number, start + offset)
-    return metadata, tensors
+    return metadata, {name: tensor._replace(start=start + tensor.start) for name, tensor in tensors.items()}
 
 
-class _TensorEntry(NamedTuple):
-    """The header entry of a tensor; offset and length are in bytes."""
-
-    name: str
-    shape: tuple[int, ...]
-    type_number: int
-    offset: int
-    length: int
-
-
-def _read_tensor_entry(cursor: _Cursor, block_sizes: dict[int, tuple[int, int]]) -> _TensorEntry:
+def _read_tensor_entry(cursor: _Cursor, block_sizes: dict[int, tuple[int, int]]) -> tuple[str, StoredTensor]:
     name, rank = cursor.read_text(MAX_NAME_BYTES), cursor.read_integer("I")
     if not 1 <= rank <= 4:
         raise CheckpointError(f"{cursor.name}: {name[:80]!r} has {rank} axes; 1 to 4 are supported")
@@ -172,4 +150,4 @@ def _read_tensor_entry(cursor: _Cursor, block_sizes: dict[int, tuple[int, int]])
     numbers, block_bytes = block_sizes[type_number]
     if math.prod(shape) >= 2**48 or shape[-1] % numbers:
         raise CheckpointError(f"{cursor.name}: {name[:80]!r} has the impossible shape {list(shape)}")
-    return _TensorEntry(name, shape, type_number, offset, math.prod(shape) // numbers * block_bytes)
+    return name, StoredTensor(shape, type_number, offset, math.prod(shape) // numbers * block_bytes)

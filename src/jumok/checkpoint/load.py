@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from jumok.data.images.preparation import PREPROCESSOR_FILE, Preparation
 from jumok.data.tokenizers.speech_tokens import GENERATION_FILE, SpeechTokens
@@ -67,7 +66,12 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
             )
         manifest.verify_manifest(path)
     model_class, config, table = _parse_config(stored)
-    names, read = _open_tensors(path, pickled)
+    if pickled:
+        tensors = read_pickled_tensors(path)
+        names, read = list(tensors), tensors.__getitem__
+    else:
+        files = TensorFiles(path)
+        names, read = files.names, files.read
     check_depth(dataclasses.asdict(config), len(names), path.name)
     model = build_on_meta(model_class, config, dtype, "config.json")
     table.load_parameters(model, names, read, path.name)
@@ -76,8 +80,11 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
         labels = None if stored.get("labels") is None else check_labels(stored["labels"], model)
     else:
         labels = parse_id2label(stored.get("id2label"), model)
-    tokenizer = _load_tokenizer(path)
-    if tokenizer is not None:
+    tokenizer: Tokenizer | None = None
+    for file in TOKENIZER_FILES:
+        safe_join(path, file)
+    with contextlib.suppress(TokenizerError):
+        tokenizer = Tokenizer.load(path)
         check_vocabulary(tokenizer, model)
     return Loaded(model.eval(), tokenizer, _load_preparation(path, model), labels, _load_speech_tokens(path, model))
 
@@ -105,15 +112,6 @@ def _parse_config(stored: JSONObject) -> tuple[type[Model], Config, NameTable]:
     return dialect.model_class, config, dialect.build_name_table(config)
 
 
-def _open_tensors(path: Path, pickled: bool) -> tuple[list[str], Callable[[str], Tensor]]:
-    """Return the names of all tensors, and a function that reads one."""
-    if pickled:
-        tensors = read_pickled_tensors(path)
-        return list(tensors), tensors.__getitem__
-    files = TensorFiles(path)
-    return files.names, files.read
-
-
 def _load_preparation(path: Path, model: Model) -> Preparation | None:
     """Return the folder's image preparation; by default, resize to the model's size with mean and deviation 0.5."""
     size, channels = model.image_size, model.image_channels
@@ -134,12 +132,3 @@ def _load_speech_tokens(path: Path, model: Model) -> SpeechTokens | None:
     speech_tokens = SpeechTokens.from_json(settings, model.start_token, model.end_token)
     check_speech_tokens(speech_tokens, model)
     return speech_tokens
-
-
-def _load_tokenizer(path: Path) -> Tokenizer | None:
-    for name in TOKENIZER_FILES:
-        safe_join(path, name)
-    try:
-        return Tokenizer.load(path)
-    except TokenizerError:
-        return None

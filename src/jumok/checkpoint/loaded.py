@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from reprlib import repr as abbreviate  # limits depth and length
@@ -19,20 +20,13 @@ MAX_LABEL_LENGTH = 1000  # characters
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model and the files that belong to it.
-
-    Attributes:
-        tokenizer: Its tokenizer; None if the folder has none.
-        preparation: How images are resized and normalised; None if the model reads no images.
-        labels: The names of the classes, in order; None if they have no names.
-        speech_tokens: The special tokens of a model that transcribes audio; None for other models.
-    """
+    """A model and the files that belong to it."""
 
     model: Model
     tokenizer: Tokenizer | None = None
-    preparation: Preparation | None = None
-    labels: Sequence[str] | None = None
-    speech_tokens: SpeechTokens | None = None
+    preparation: Preparation | None = None  # how images are resized and normalised, if the model reads images
+    labels: Sequence[str] | None = None  # the names of the classes, in order
+    speech_tokens: SpeechTokens | None = None  # of a model that transcribes audio
 
     @property
     def config(self) -> Config:
@@ -104,16 +98,12 @@ def check_labels(labels: object, model: Model) -> tuple[str, ...]:
     if len(names) != model.class_count:
         raise CheckpointError(f"there are {len(names):,} labels, but the model has {model.class_count:,} classes")
     for index, name in enumerate(names):
-        if not isinstance(name, str) or not 1 <= len(name) <= MAX_LABEL_LENGTH or _has_surrogate(name):
+        # a lone surrogate: JSON can escape it, but UTF-8 cannot encode it
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_LABEL_LENGTH or re.search("[\ud800-\udfff]", name):
             raise CheckpointError(
                 f"label {index} must be text of 1 to {MAX_LABEL_LENGTH} characters, not {abbreviate(name)}"
             )
     return names
-
-
-def _has_surrogate(name: str) -> bool:
-    """Return True if a name contains a lone surrogate, which JSON can escape but UTF-8 cannot encode."""
-    return any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def parse_id2label(id2label: JSONValue, model: Model) -> tuple[str, ...] | None:

@@ -18,12 +18,8 @@ from jumok.models import Config, Model
 
 
 def check_depth(fields: Mapping[str, object], tensor_count: int, origin: str, layers_per_tensor: int = 1) -> None:
-    """Refuse more layers than there are tensors: building a million layers takes hours, even without memory.
-
-    Args:
-        fields: The fields of a config of ours or of transformers; those of a part of the model are a mapping.
-        origin: The name of the folder.
-    """
+    """Refuse a config, of ours or of transformers, with more layers than there are tensors: building a million layers
+    takes hours, even without memory."""
     for name, field in fields.items():
         if isinstance(field, Mapping):
             check_depth(field, tensor_count, origin, layers_per_tensor)
@@ -34,11 +30,7 @@ def check_depth(fields: Mapping[str, object], tensor_count: int, origin: str, la
 
 
 def build_on_meta(family: type[Model], config: Config, dtype: torch.dtype, origin: str) -> Model:
-    """Build a model on the meta device, so that only the parameters that are read from a file take memory.
-
-    Args:
-        origin: The file that contains the config, for error messages.
-    """
+    """Build a model on the meta device, so that only the parameters that are read from a file take memory."""
     try:
         with torch.device("meta"):
             model = family(config)
@@ -49,17 +41,11 @@ def build_on_meta(family: type[Model], config: Config, dtype: torch.dtype, origi
 
 @dataclass(frozen=True)
 class Rule:
-    """How a layer or a parameter is stored.
+    """How a layer or a parameter is stored."""
 
-    Args:
-        tensors: The names in the file, concatenated along the first axis.
-        sizes: The number of rows of each tensor, needed to split the parameter when saving.
-        transposed: True if the file stores [in, out] instead of [out, in].
-    """
-
-    tensors: Sequence[str]
-    sizes: Sequence[int] = ()
-    transposed: bool = False
+    tensors: Sequence[str]  # the names in the file, concatenated along the first axis
+    sizes: Sequence[int] = ()  # the number of rows of each tensor, needed to split the parameter when saving
+    transposed: bool = False  # the file stores [in, out] instead of [out, in]
 
     def build_parameter(self, tensors: Sequence[Tensor]) -> Tensor:
         """Build the parameter from the tensors of the file."""
@@ -158,7 +144,8 @@ class NameTable:
             _set_parameter(model, name, loaded.to(parameter.dtype).contiguous())
             used.update(tensors)
 
-        unused = [name for name in stored if name not in used and not self._is_ignored(name)]
+        unused = [name for name in stored if not any(pattern.fullmatch(name) for pattern in self.ignored)]
+        unused = [name for name in unused if name not in used]
         if unused:
             more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
             raise CheckpointError(
@@ -182,9 +169,6 @@ class NameTable:
                 *numbers, end = match.groups(default="")
                 return rule, [tensor.format(*numbers) + end for tensor in rule.tensors]
         raise CheckpointError(f"the name table has no rule for the parameter {name!r}")
-
-    def _is_ignored(self, name: str) -> bool:
-        return any(pattern.fullmatch(name) for pattern in self.ignored)
 
     def _find_stored_names(self, stored_names: Iterable[str]) -> Mapping[str, str]:
         """Return the stored name of each tensor by the name that the rules use."""

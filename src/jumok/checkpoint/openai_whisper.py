@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
@@ -38,17 +37,10 @@ TIMING_HEADS: tuple[tuple[int, int], ...] = ((1, 5), (2, 1), (3, 2))
 
 # fields of "dims" in the file -> ours
 DIMENSIONS = {
-    "n_mels": ("mel_bins",),
-    "n_vocab": ("vocabulary",),
-    "n_audio_ctx": ("source_length",),
-    "n_audio_state": ("width",),
-    "n_audio_head": ("heads",),
-    "n_audio_layer": ("layers",),
-    "n_text_ctx": ("target_length",),
-    "n_text_state": ("width",),
-    "n_text_head": ("decoder_heads",),
-    "n_text_layer": ("decoder_layers",),
-}
+    "n_mels": "mel_bins", "n_vocab": "vocabulary", "n_audio_ctx": "source_length", "n_audio_state": "width",
+    "n_audio_head": "heads", "n_audio_layer": "layers", "n_text_ctx": "target_length", "n_text_state": "width",
+    "n_text_head": "decoder_heads", "n_text_layer": "decoder_layers",
+}  # fmt: skip
 
 
 def find_converted_folder(entry: Path) -> Path:
@@ -67,7 +59,11 @@ def find_converted_folder(entry: Path) -> Path:
 
 def read_openai_model(entry: Path) -> Loaded:
     """Read OpenAI's files."""
-    dimensions, tensors = _read_checkpoint(entry / f"{MODEL_NAME}.pt")
+    content = read_pickled_file(entry / f"{MODEL_NAME}.pt")
+    try:
+        dimensions, tensors = dict(content["dims"]), dict(content["model_state_dict"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{MODEL_NAME}.pt in {entry} cannot be read: {str(error)[:200]}") from None
     published = read_special_tokens(entry / "openai-whisper" / "tokenizer.py.txt", LANGUAGE_COUNT)
     tokenizer = Tokenizer.load(entry).with_special_tokens(published.special, {"end": published.special[0]})
     config = _build_config(dimensions, tokenizer)
@@ -80,23 +76,11 @@ def read_openai_model(entry: Path) -> Loaded:
     return Loaded(model.eval(), tokenizer, speech_tokens=speech_tokens)
 
 
-def _read_checkpoint(path: Path) -> tuple[dict[str, int], dict[str, Tensor]]:
-    """Return the sizes and tensors of OpenAI's file."""
-    content = read_pickled_file(path)
-    try:
-        return dict(content["dims"]), dict(content["model_state_dict"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {str(error)[:200]}") from None
-
-
 def _build_config(dimensions: dict[str, int], tokenizer: Tokenizer) -> SpeechConfig:
-    fields = {field: dimensions[name] for name, fields in DIMENSIONS.items() for field in fields}
-    hidden = 4 * dimensions["n_audio_state"]
-    end = tokenizer.end
+    fields = {field: dimensions[name] for name, field in DIMENSIONS.items()}
+    hidden, end = dict.fromkeys(("hidden", "decoder_hidden"), 4 * fields["width"]), tokenizer.end
     start = None if end is None else end + 1
-    return SpeechConfig.from_json(
-        {**fields, "hidden": hidden, "decoder_hidden": hidden, "start": start, "end": end, "pad": end}
-    )
+    return SpeechConfig.from_json({**fields, **hidden, "start": start, "end": end, "pad": end})
 
 
 def _build_speech_tokens(
@@ -149,8 +133,8 @@ def _build_name_table() -> NameTable:
         "positions.table.weight": "decoder.positional_embedding",
         "decoder_norm": "decoder.ln",
     }
-    attentions = {"encoder": {"attention": "attn"}, "decoder": {"attention": "attn", "cross": "cross_attn"}}
-    for stack, parts in attentions.items():
+    self_attention = {"attention": "attn"}
+    for stack, parts in (("encoder", self_attention), ("decoder", {**self_attention, "cross": "cross_attn"})):
         block = f"{stack}.blocks.{{}}."
         rules |= {
             f"{stack}.{{}}.feedforward.inner": f"{block}mlp.0",
@@ -167,26 +151,22 @@ def _build_name_table() -> NameTable:
 
 @dataclass(frozen=True)
 class PublishedTokens:
-    """The special tokens of Whisper, by name.
-
-    Args:
-        notes: Symbols whose first token is suppressed in any case.
-    """
+    """The special tokens of Whisper, by name."""
 
     special: tuple[str, ...]
     languages: tuple[str, ...]
     symbols: tuple[str, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # symbols whose first token is suppressed in any case
 
 
 def read_special_tokens(path: Path, language_count: int) -> PublishedTokens:
     """Read the special tokens."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assigned = _collect_assignments(tree)
+    assigned = _collect_assignments(path)
     try:
         languages = tuple(ast.literal_eval(assigned["LANGUAGES"][0]))[:language_count]
         first, second = assigned["symbols"]
-        symbols = [*_read_argument(first), *_read_split_text(second)]
+        assert isinstance(second, ast.Call) and isinstance(second.func, ast.Attribute)
+        symbols = [*_read_argument(first), *str(ast.literal_eval(second.func.value)).split()]  # "...".split()
         notes = _read_argument(assigned["miscellaneous"][0])
         special = _expand_special(assigned["specials"][0], languages)
     except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
@@ -196,7 +176,7 @@ def read_special_tokens(path: Path, language_count: int) -> PublishedTokens:
 
 def read_alignment_heads(path: Path, name: str, layers: int, heads: int) -> tuple[tuple[int, int], ...]:
     """Return the published (block, head) pairs of a model."""
-    assigned = _collect_assignments(ast.parse(path.read_text(encoding="utf-8")))
+    assigned = _collect_assignments(path)
     try:
         packed = ast.literal_eval(assigned["_ALIGNMENT_HEADS"][0])[name]
         marks = gzip.decompress(base64.b85decode(packed))
@@ -207,14 +187,14 @@ def read_alignment_heads(path: Path, name: str, layers: int, heads: int) -> tupl
     return tuple(divmod(index, heads) for index, mark in enumerate(marks) if mark)
 
 
-def _collect_assignments(tree: ast.Module) -> dict[str, list[ast.expr]]:
+def _collect_assignments(path: Path) -> dict[str, list[ast.expr]]:
     """Return the expressions that are assigned or added to each name, in their order in the file."""
     assigned: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            assigned.setdefault(node.targets[0].id, []).append(node.value)
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            assigned.setdefault(node.target.id, []).append(node.value)
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Assign | ast.AugAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name):
+                assigned.setdefault(target.id, []).append(node.value)
     return assigned
 
 
@@ -224,21 +204,11 @@ def _read_argument(call: ast.expr) -> list[str]:
     return list(ast.literal_eval(call.args[0]))
 
 
-def _read_split_text(call: ast.expr) -> list[str]:
-    """Return the words of "...".split()."""
-    assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-    return str(ast.literal_eval(call.func.value)).split()
-
-
 def _expand_special(specials: ast.expr, languages: tuple[str, ...]) -> list[str]:
     """Return all special tokens. The list has two comprehensions: the first for languages, the second for times."""
     assert isinstance(specials, ast.List)
-    expansions = iter(
-        (
-            [f"<|{code}|>" for code in languages],
-            [f"<|{index * 0.02:.2f}|>" for index in range(TIME_TOKENS)],
-        )
-    )
+    times = [f"<|{index * 0.02:.2f}|>" for index in range(TIME_TOKENS)]
+    expansions = iter(([f"<|{code}|>" for code in languages], times))
     tokens: list[str] = []
     for element in specials.elts:
         tokens += next(expansions) if isinstance(element, ast.Starred) else [ast.literal_eval(element)]

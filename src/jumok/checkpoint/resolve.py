@@ -78,11 +78,7 @@ def _find_by_name(name: str) -> Path:
 
 
 def find_snapshot(name: str) -> Path | None:
-    """Return the folder of a model in the cache; None if ``name`` cannot be a hub name.
-
-    Args:
-        name: owner/name or owner/name@revision, where a revision is a branch, a tag or a commit.
-    """
+    """Return the folder of owner/name or owner/name@revision in the cache; None if this cannot be a hub name."""
     name, at, revision = name.partition("@")
     if not HUB_NAME.fullmatch(name) or "--" in name or ".." in name:
         return None
@@ -135,13 +131,6 @@ def _suggest_download(name: str, revision: str = "main") -> str:
 
 def locate_hub_cache() -> Path:
     """Return the cache folder, found by the same environment variables that huggingface_hub reads."""
-    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if os.environ.get(variable):
-            return _expand_path(os.environ[variable])
-    if os.environ.get("HF_HOME"):
-        return _expand_path(os.environ["HF_HOME"]) / "hub"
-    return _expand_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface" / "hub"
-
-
-def _expand_path(path: str) -> Path:
-    return Path(os.path.expandvars(os.path.expanduser(path)))
+    home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+    folder = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
+    return Path(os.path.expandvars(os.path.expanduser(folder)))

@@ -71,11 +71,7 @@ def get_checkpoint_folder(run: Path, step: int) -> Path:
 
 
 def find_unused_checkpoint_folder(run: Path, step: int, owed: bool = False) -> Path:
-    """Return a folder name for a checkpoint that does not exist yet.
-
-    Args:
-        owed: True if the step is saved before its evaluation.
-    """
+    """Return a folder name for a checkpoint that does not exist yet; its evaluation may be owed still."""
     first = get_checkpoint_folder(run, step)
     names = [first.name, *(f"{first.name}-{number}" for number in range(1, 10_000))]
     if owed:

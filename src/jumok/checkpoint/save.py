@@ -114,11 +114,8 @@ def list_restrictions(model: Model, format: str) -> list[str]:
 
 
 def write_model_files(folder: Path, loaded: Loaded, tensors: Mapping[str, Tensor]) -> None:
-    """Write all files of the jumok format except the manifest; training adds more files before it writes the manifest.
-
-    Args:
-        tensors: The parameters to write, by name; training passes a running average here instead of the model's own.
-    """
+    """Write all files of the jumok format except the manifest, which training writes after further files; its tensors
+    may be a running average of the parameters."""
     _write_files(folder, loaded, _describe_model(loaded), tensors)
 
 

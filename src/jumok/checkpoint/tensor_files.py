@@ -10,7 +10,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -87,27 +87,22 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     return content
 
 
-class TensorReader(Protocol):
-    """An open safetensors file."""
-
-    def get_tensor(self, name: str) -> Tensor:
-        """Return a tensor of the file."""
-
-
 class TensorFiles:
     """The tensors of a folder: model.safetensors, or the shards that model.safetensors.index.json lists."""
 
     def __init__(self, folder: Path) -> None:
         check_path_encoding(folder)
         self.folder = folder
-        self._open: dict[Path, TensorReader] = {}
+        self._open: dict[Path, safe_open] = {}
         single = safe_join(folder, "model.safetensors")
         if single.is_file():
             self._files = dict.fromkeys(check_header(single), single)
         elif safe_join(folder, INDEX_FILE).is_file():
             self._files = self._read_index()
         else:
-            raise CheckpointError(f"{folder} has no model.safetensors and no {INDEX_FILE}{_mention_pickled(folder)}")
+            names = [path.name for path in list_pickled_files(folder)]
+            pickled = f" (pickled files such as {names[0]} are read only with pickled=True)" if names else ""
+            raise CheckpointError(f"{folder} has no model.safetensors and no {INDEX_FILE}{pickled}")
 
     def _read_index(self) -> dict[str, Path]:
         """Return the file of each tensor."""
@@ -153,15 +148,10 @@ class TensorFiles:
         try:
             if path not in self._open:
                 self._open[path] = safe_open(str(path), framework="pt")
-            tensor: Tensor = self._open[path].get_tensor(name)
+            tensor: Tensor = self._open[path].get_tensor(name)  # type: ignore[no-untyped-call]
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path.name} cannot be read: {str(error)[:200]}") from None
         return tensor
-
-
-def _mention_pickled(folder: Path) -> str:
-    pickled = list_pickled_files(folder)
-    return f" (pickled files such as {pickled[0].name} are read only with pickled=True)" if pickled else ""
 
 
 def check_header(path: Path) -> list[str]:

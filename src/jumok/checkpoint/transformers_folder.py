@@ -1,6 +1,6 @@
 """Open model folders that none of our families holds, with transformers: safely, and without random parameters.
 
-No code of the folder is run, only safetensors files are read, and nothing is downloaded.
+No code of the folder is run, only safetensors files are read, none outside the folder, and nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import nn
 
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
@@ -29,24 +31,21 @@ from .load import load
 from .loaded import Loaded
 from .name_table import check_depth
 from .resolve import resolve_model_path
-from .tensor_files import read_json
-from .transformers_checks import check_config, check_folder, check_size, remove_code_references
+from .tensor_files import INDEX_FILE, TensorFiles, list_pickled_files, read_json, safe_join
 
 INPUT_KINDS = {"input_ids": "text", "pixel_values": "image"}
 NAMES_SHOWN = 4  # parameters that a message lists
+# A file may store some parameters once (tied embeddings) or not at all (a head); more means that the config is wrong.
+MAX_SIZE_RATIO = 4
+SMALL_MODEL = 10_000_000  # parameters that may be missing from any file; the message about them names them
 
 
 @dataclass(frozen=True)
 class LoadedTransformers:
-    """A model of transformers and the files that belong to it.
+    """A model of transformers and the files that belong to it."""
 
-    Attributes:
-        model: The model, in evaluation mode: a ``PreTrainedModel``.
-        tokenizer: Its tokenizer; None if the folder has none.
-    """
-
-    model: Any
-    tokenizer: TextTokenizer | None
+    model: Any  # a PreTrainedModel in evaluation mode
+    tokenizer: TextTokenizer | None  # None if the folder has none
     folder: Path
 
     @property
@@ -78,8 +77,7 @@ def warn_about_checkpoint(message: str) -> None:
 def open_model(name: str | Path, report: Report = warn_about_checkpoint) -> Loaded | LoadedTransformers:
     """Open a model for the lens: with one of our families, or with transformers where none holds it.
 
-    Args:
-        report: Receives one sentence for parameters that are missing or not used.
+    ``report`` receives a sentence for parameters that are missing or not used.
     """
     path = resolve_model_path(name)
     if path.suffix == ".gguf":
@@ -93,38 +91,45 @@ def open_model(name: str | Path, report: Report = warn_about_checkpoint) -> Load
         return load(path)
     except CheckpointError as error:
         # a variant that our family does not implement, such as BertForQuestionAnswering; or a damaged folder
-        variant = _load_complete(path, stored)
-        if variant is None:
-            raise error from None
-        return variant
-
-
-def _load_complete(path: Path, stored: JSONObject) -> LoadedTransformers | None:
-    """Load a folder with transformers, if every tensor has its place; else return None."""
-    messages: list[str] = []
-    try:
-        loaded = load_with_transformers(path, stored, messages.append)
-    except JumokError:
-        return None
-    return None if messages else loaded
+        messages: list[str] = []
+        with contextlib.suppress(JumokError):
+            loaded = load_with_transformers(path, stored, messages.append)
+            if not messages:  # every tensor has its place
+                return loaded
+        raise error from None
 
 
 def load_with_transformers(folder: Path, stored: JSONObject, report: Report) -> LoadedTransformers:
     """Load a model folder with transformers."""
-    package = _import_transformers(stored)
+    try:
+        package = importlib.import_module("transformers")
+    except ImportError:
+        raise CheckpointError(
+            f"none of Jumok's families holds model_type {_shorten(stored.get('model_type'))} "
+            f"({', '.join(sorted(DIALECTS))}); transformers opens other models: "
+            'pip install "jumok[transformers]"'
+        ) from None
     config_class = _find_config_class(package, folder, stored)
-    architecture = _get_architecture(stored)
-    check_config(folder, stored)
-    files = check_folder(folder, architecture or "AutoModel")
+    names = stored.get("architectures")
+    first = names[0] if isinstance(names, list) and names else None
+    architecture = first if isinstance(first, str) and first.isidentifier() else None
+    quantization = stored.get("quantization_config")
+    if quantization is not None:
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+        raise CheckpointError(
+            f"the parameters in {folder} are quantized ({str(method)[:40]}); open the model with transformers "
+            "yourself, and pass it to jumok.Lens(model)"
+        )
+    files = _check_folder(folder, architecture or "AutoModel")
     # a layer may have no parameters of its own (ALBERT)
     check_depth(stored, len(files.names), folder.name, layers_per_tensor=16)
     with quiet_transformers():
         try:
-            config = config_class.from_dict(remove_code_references(stored))
+            config = config_class.from_dict(_remove_code_references(stored))
         except Exception as error:  # an untrusted config may fail anywhere
             raise CheckpointError(f"transformers cannot read config.json in {folder}: {_describe(error)}") from None
         model_class = _find_model_class(package, config, architecture, folder)
-        check_size(getattr(model_class, "from_config", model_class), config, files, folder)
+        _check_size(getattr(model_class, "from_config", model_class), config, files, folder)
         model, missing, messages = _load_parameters(model_class, config, folder)
         if missing:
             model, messages = _load_base_model(package, config, folder, type(model), missing)
@@ -133,18 +138,13 @@ def load_with_transformers(folder: Path, stored: JSONObject, report: Report) -> 
             messages.insert(0, f"{folder} names no class of transformers, so {name} is used, which has no head")
         for message in messages:
             report(message)
-        return LoadedTransformers(model, _load_tokenizer(folder, report), folder)
-
-
-def _import_transformers(stored: JSONObject) -> ModuleType:
-    try:
-        return importlib.import_module("transformers")
-    except ImportError:
-        raise CheckpointError(
-            f"none of Jumok's families holds model_type {_shorten(stored.get('model_type'))} "
-            f"({', '.join(sorted(DIALECTS))}); transformers opens other models: "
-            'pip install "jumok[transformers]"'
-        ) from None
+        tokenizer: TextTokenizer | None = None
+        try:
+            tokenizer = load_text_tokenizer(folder)
+        except TokenizerError as error:
+            if (folder / "tokenizer_config.json").is_file():
+                report(str(error))
+        return LoadedTransformers(model, tokenizer, folder)
 
 
 def _find_config_class(package: ModuleType, folder: Path, stored: JSONObject) -> Any:
@@ -165,16 +165,9 @@ def _find_config_class(package: ModuleType, folder: Path, stored: JSONObject) ->
     )
 
 
-def _get_architecture(stored: JSONObject) -> str | None:
-    """Return the class that config.json names, or None."""
-    architectures = stored.get("architectures")
-    first = architectures[0] if isinstance(architectures, list) and architectures else None
-    return first if isinstance(first, str) and first.isidentifier() else None
-
-
 def _find_model_class(package: ModuleType, config: Any, architecture: str | None, folder: Path) -> Any:
     """Return the class that config.json names, if transformers has it; else AutoModel, which has no head."""
-    named: Any = getattr(package, architecture, None) if architecture is not None else None
+    named = getattr(package, architecture, None) if architecture is not None else None
     if not inspect.isclass(named) or not issubclass(named, package.PreTrainedModel):
         return package.AutoModel
     config_class = getattr(named, "config_class", None)
@@ -183,6 +176,55 @@ def _find_model_class(package: ModuleType, config: Any, architecture: str | None
             f"config.json in {folder} names {architecture}, which is not a class of model_type {config.model_type!r}"
         )
     return named
+
+
+def _check_folder(folder: Path, architecture: str) -> TensorFiles:
+    """Check the files of a folder, and return its tensors."""
+    for path in folder.iterdir():
+        if path.is_symlink() or path.is_file():
+            safe_join(folder, path.name)
+    if (folder / "adapter_config.json").is_file():
+        raise CheckpointError(
+            f"{folder} holds an adapter, not a whole model; merge it into its base model first "
+            "(merge_and_unload() of peft), and save the result with save_pretrained"
+        )
+    has_tensors = any((folder / name).is_file() for name in ("model.safetensors", INDEX_FILE))
+    pickled = list_pickled_files(folder)
+    if not has_tensors and pickled:
+        raise CheckpointError(
+            f"{folder} holds its parameters only as a pickled file ({pickled[0].name}), which can run code and is "
+            "not read; if you trust the file, convert it in Python: "
+            f'transformers.{architecture}.from_pretrained("{folder}").save_pretrained("NEW-FOLDER"), and copy the '
+            "tokenizer files"
+        )
+    return TensorFiles(folder)
+
+
+def _remove_code_references(stored: JSONObject) -> JSONObject:
+    """Return a config without the entries that name Python code of the folder ("auto_map"), at any depth."""
+    return {
+        name: _remove_code_references(entry) if isinstance(entry, dict) else entry
+        for name, entry in stored.items()
+        if name not in ("auto_map", "custom_pipelines")
+    }
+
+
+def _check_size(build: Any, config: Any, files: TensorFiles, folder: Path) -> None:
+    """Refuse a config that describes a far larger model than the files hold, before memory is allocated for it."""
+    try:
+        with torch.device("meta"):
+            model = build(config)
+        needed = sum(parameter.numel() for parameter in model.parameters())
+    except Exception:  # from_pretrained builds it again, and its error is reported
+        return
+    stored = 0
+    for path in files.paths:
+        with safe_open(str(path), framework="pt") as file:
+            stored += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    if needed > max(MAX_SIZE_RATIO * stored, stored + SMALL_MODEL):
+        raise CheckpointError(
+            f"config.json describes {needed:,} parameters, but the files in {folder.name} hold {stored:,}"
+        )
 
 
 def _load_parameters(model_class: Any, config: Any, folder: Path) -> tuple[nn.Module, list[str], list[str]]:
@@ -203,7 +245,12 @@ def _load_parameters(model_class: Any, config: Any, folder: Path) -> tuple[nn.Mo
         raise CheckpointError(f"transformers cannot open {folder}: {_describe(error)}") from None
     name = type(model).__name__
     if loading["mismatched_keys"] or loading["error_msgs"]:
-        raise CheckpointError(f"the tensors in {folder} do not fit {name}: {_describe_misfit(loading)}")
+        if loading["mismatched_keys"]:
+            tensor, stored, expected = min(loading["mismatched_keys"], key=str)
+            misfit = f"{str(tensor)[:80]} is {list(stored)} in the file and {list(expected)} in the model"
+        else:
+            misfit = str(loading["error_msgs"][0])[:200]
+        raise CheckpointError(f"the tensors in {folder} do not fit {name}: {misfit}")
     messages: list[str] = []
     unused = sorted(loading["unexpected_keys"])
     if unused:
@@ -231,25 +278,6 @@ def _load_base_model(
         f"{type(model).__name__} is used, which has no head"
     )
     return model, [message, *messages]
-
-
-def _describe_misfit(loading: dict[str, Any]) -> str:
-    """Return the first tensor whose shape does not fit, with both shapes; or the first error."""
-    for mismatch in sorted(loading["mismatched_keys"], key=str):
-        if isinstance(mismatch, tuple) and len(mismatch) == 3:
-            name, stored, expected = mismatch
-            return f"{str(name)[:80]} is {list(stored)} in the file and {list(expected)} in the model"
-        return str(mismatch)[:200]
-    return str(loading["error_msgs"][0])[:200]
-
-
-def _load_tokenizer(folder: Path, report: Report) -> TextTokenizer | None:
-    try:
-        return load_text_tokenizer(folder)
-    except TokenizerError as error:
-        if (folder / "tokenizer_config.json").is_file():
-            report(str(error))
-        return None
 
 
 @contextlib.contextmanager

@@ -14,22 +14,10 @@ from jumok.errors import CheckpointError
 from jumok.fields import JSONObject, JSONValue
 from jumok.models.bert import BERT, BERTConfig
 
-from .dialect import (
-    Dialect,
-    Field,
-    activation_field,
-    get_field,
-    list_architectures,
-    parse_class_count,
-    parse_integer,
-)
+from .dialect import Dialect, Field, activation_field, get_field, list_architectures, parse_class_count, parse_integer
 
 # problem_type in config.json -> our field "answer"
-ANSWERS = {
-    "single_label_classification": "one",
-    "multi_label_classification": "several",
-    "regression": "number",
-}
+ANSWERS = {"single_label_classification": "one", "multi_label_classification": "several", "regression": "number"}
 DISTILBERT_EPSILON = 1e-12  # fixed: the config has no field for it
 
 
@@ -38,15 +26,16 @@ def has_published_blocks(config: BERTConfig) -> bool:
     return config.attention_bias and not config.final_norm
 
 
-class _EncoderDialect(Dialect[BERTConfig]):
-    """What the three share: the heads.
+def _list_classes(name: str) -> Mapping[str | None, str]:
+    heads = {"none": "Model", "mlm": "ForMaskedLM", "classes": "ForSequenceClassification"}
+    return MappingProxyType({head: name + ending for head, ending in heads.items()})
 
-    Attributes:
-        class_activation: The activation of the head for classes.
-    """
+
+class _EncoderDialect(Dialect[BERTConfig]):
+    """What the three share: the heads."""
 
     model_class = BERT
-    class_activation: ClassVar[str]
+    class_activation: ClassVar[str]  # of the head for classes
 
     def parse_fields(self, hf_config: JSONObject) -> JSONObject:
         fields = super().parse_fields(hf_config)
@@ -88,9 +77,7 @@ class BertDialect(_EncoderDialect):
     """A BERT with segments."""
 
     model_types = ("bert",)
-    architectures = MappingProxyType(
-        {"none": "BertModel", "mlm": "BertForMaskedLM", "classes": "BertForSequenceClassification"}
-    )
+    architectures = _list_classes("Bert")
     supported = MappingProxyType(
         {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
     )
@@ -147,13 +134,7 @@ class RobertaDialect(BertDialect):
     """A BERT with segments whose positions count from after the padding token."""
 
     model_types = ("roberta",)
-    architectures = MappingProxyType(
-        {
-            "none": "RobertaModel",
-            "mlm": "RobertaForMaskedLM",
-            "classes": "RobertaForSequenceClassification",
-        }
-    )
+    architectures = _list_classes("Roberta")
     base = "roberta."
     mlm_inner, mlm_norm = "lm_head.dense", "lm_head.layer_norm"
     mlm_output, mlm_bias = "lm_head.decoder", "lm_head.bias"
@@ -181,13 +162,7 @@ class DistilBertDialect(_EncoderDialect):
     """A BERT without segments, with different parameter names."""
 
     model_types = ("distilbert",)
-    architectures = MappingProxyType(
-        {
-            "none": "DistilBertModel",
-            "mlm": "DistilBertForMaskedLM",
-            "classes": "DistilBertForSequenceClassification",
-        }
-    )
+    architectures = _list_classes("DistilBert")
     class_activation = "relu"
     # sinusoidal_pos_embds is ignored: it only decides how positions were initialised, and the file stores them
     fields = (

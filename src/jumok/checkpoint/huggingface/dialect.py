@@ -38,34 +38,24 @@ class LikeField:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of config.json and its counterpart in our config.
-
-    Args:
-        default: Its value if config.json has none; without a default, config.json must have the field.
-        parse: Converts a value of config.json, which may come from an untrusted file; it receives the name too.
-    """
+    """A field of config.json and its counterpart in our config."""
 
     name: str
     ours: str
-    default: JSONValue | LikeField | EllipsisType = ...
+    default: JSONValue | LikeField | EllipsisType = ...  # without one, config.json must have the field
+    #: converts a value of config.json, which may come from an untrusted file; it receives the name too
     parse: Callable[[str, JSONValue], JSONValue] = lambda name, value: value
     format: Callable[[Any], JSONValue] = lambda value: value
 
 
 class Dialect(ABC, Generic[ConfigType]):
-    """How Hugging Face stores one of our families. It converts names and configs and contains no model arithmetic.
+    """How Hugging Face stores one of our families. It converts names and configs and contains no model arithmetic."""
 
-    Attributes:
-        model_types: The values of "model_type" in config.json that this dialect reads; the first one is written.
-        architectures: The classes of transformers, by our name of the head; None: the class that is always written.
-        supported: Fields of config.json that have one supported value; a missing field passes.
-    """
-
-    model_types: ClassVar[tuple[str, ...]]
-    architectures: ClassVar[Mapping[str | None, str]]
+    model_types: ClassVar[tuple[str, ...]]  # "model_type" in the config.json that it reads; the first one is written
+    architectures: ClassVar[Mapping[str | None, str]]  # classes of transformers by our head; None: always this class
     model_class: ClassVar[type[Model]]
     fields: ClassVar[Sequence[Field]]
-    supported: ClassVar[Mapping[str, JSONValue]] = MappingProxyType({})
+    supported: ClassVar[Mapping[str, JSONValue]] = MappingProxyType({})  # fields with one supported value
 
     def from_hf_config(self, hf_config: JSONObject) -> ConfigType:
         """Convert Hugging Face's config to ours."""
@@ -123,11 +113,7 @@ def get_field(hf_config: JSONObject, name: str, default: JSONValue | EllipsisTyp
 
 
 def refuse_unless(hf_config: JSONObject, **supported: JSONValue) -> None:
-    """Raise CheckpointError for a config whose arithmetic our models do not implement.
-
-    Args:
-        **supported: The only supported value of each field; a missing field passes.
-    """
+    """Raise CheckpointError for a config with another than the only supported value; a missing field passes."""
     for name, value in supported.items():
         stored = hf_config.get(name, value)
         if stored != value:
@@ -142,11 +128,8 @@ def parse_integer(name: str, value: JSONValue) -> int:
 
 
 def activation_field(name: str, default: str, preferred: str = "") -> Field:
-    """Return the field of an activation. An unknown name is not converted; our config raises the error for it.
-
-    Args:
-        preferred: The name to write if Hugging Face has several for an activation.
-    """
+    """Return the field of an activation; ``preferred`` is the name to write if Hugging Face has several."""
+    # an unknown name is not converted; our config raises the error for it
     return Field(name, "activation", default, parse_activation, lambda ours: format_activation(ours, preferred))
 
 

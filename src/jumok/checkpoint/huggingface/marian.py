@@ -31,16 +31,14 @@ class OneRowRule(Rule):
 
 
 class MarianDialect(Dialect[TransformerConfig]):
-    """A post-norm Transformer with sinusoidal positions in halves.
-
-    Attributes:
-        headless: The name of the architecture without a head, which has no bias on the logits.
-    """
+    """A post-norm Transformer with sinusoidal positions in halves."""
 
     model_types = ("marian",)
     architectures = MappingProxyType({None: "MarianMTModel"})
     model_class = Transformer
-    headless: ClassVar[str] = "MarianModel"
+    headless: ClassVar[str] = "MarianModel"  # has no bias on the logits
+    order: ClassVar[str] = "post"
+    table_class: ClassVar[type[NameTable]] = NameTable
     supported = MappingProxyType(
         {
             "is_encoder_decoder": True,
@@ -82,6 +80,7 @@ class MarianDialect(Dialect[TransformerConfig]):
         return fields | {
             "target_vocabulary": None if shared else target_vocabulary,
             "layout": "halves",
+            "order": self.order,
             "shared": shared,
             "output_bias": get_field(hf_config, "architectures", None) != [self.headless],
         }
@@ -92,12 +91,9 @@ class MarianDialect(Dialect[TransformerConfig]):
             and config.layout == "halves"
             and config.epsilon == 1e-5
             and not (config.shared and not config.tied)
-            and self.has_norms(config)
+            and config.order == self.order
+            and config.final_norm in (None, self.order == "pre")
         )
-
-    def has_norms(self, config: TransformerConfig) -> bool:
-        """Return True if the norms of a model are where this dialect has them."""
-        return config.order == "post" and not config.final_norm
 
     def to_hf_config(self, config: TransformerConfig) -> JSONObject:
         return super().to_hf_config(config) | {
@@ -133,39 +129,7 @@ class MarianDialect(Dialect[TransformerConfig]):
             ignored.append("model.shared.weight")
         if config.tied:
             copies["lm_head.weight"] = "model.shared.weight" if config.shared else f"{target}.weight"
-        return self.build_table(rules, ignored, copies)
-
-    def build_table(self, rules: dict[str, str | Rule], ignored: list[str], copies: dict[str, str]) -> NameTable:
-        """Return the table of these rules."""
-        return NameTable(rules, ignored, base="model.", copies=copies)
-
-
-class PegasusDialect(MarianDialect):
-    """A pre-norm Transformer with sinusoidal positions in halves and one shared embedding."""
-
-    model_types = ("pegasus",)
-    architectures = MappingProxyType({None: "PegasusForConditionalGeneration"})
-    headless = "PegasusModel"
-    supported = MappingProxyType({"is_encoder_decoder": True})
-
-    def parse_fields(self, hf_config: JSONObject) -> JSONObject:
-        fields = super().parse_fields(hf_config)
-        if not fields["shared"]:
-            raise CheckpointError(
-                "config.json does not tie the embeddings; only a Pegasus with tied embeddings is supported"
-            )
-        return fields | {"order": "pre"}
-
-    def has_norms(self, config: TransformerConfig) -> bool:
-        return config.order == "pre" and config.final_norm is not False and config.shared
-
-    def to_hf_config(self, config: TransformerConfig) -> JSONObject:
-        fields = super().to_hf_config(config)
-        del fields["decoder_vocab_size"]
-        return fields
-
-    def build_table(self, rules: dict[str, str | Rule], ignored: list[str], copies: dict[str, str]) -> NameTable:
-        return PegasusTable(rules, ignored, base="model.", copies=copies)
+        return self.table_class(rules, ignored, base="model.", copies=copies)
 
 
 class PegasusTable(NameTable):
@@ -179,6 +143,33 @@ class PegasusTable(NameTable):
         for name in STORED_POSITIONS:
             tensors[name] = model.source_positions(positions).to(model.embedding.weight.dtype)
         return tensors
+
+
+class PegasusDialect(MarianDialect):
+    """A pre-norm Transformer with sinusoidal positions in halves and one shared embedding."""
+
+    model_types = ("pegasus",)
+    architectures = MappingProxyType({None: "PegasusForConditionalGeneration"})
+    headless = "PegasusModel"
+    order = "pre"
+    table_class = PegasusTable
+    supported = MappingProxyType({"is_encoder_decoder": True})
+
+    def parse_fields(self, hf_config: JSONObject) -> JSONObject:
+        fields = super().parse_fields(hf_config)
+        if not fields["shared"]:
+            raise CheckpointError(
+                "config.json does not tie the embeddings; only a Pegasus with tied embeddings is supported"
+            )
+        return fields
+
+    def fits(self, config: TransformerConfig) -> bool:
+        return super().fits(config) and config.shared
+
+    def to_hf_config(self, config: TransformerConfig) -> JSONObject:
+        fields = super().to_hf_config(config)
+        del fields["decoder_vocab_size"]
+        return fields
 
 
 def list_attentions(stack: str) -> dict[str, str]:
