@@ -40,18 +40,13 @@ REPORT_FILE = "report.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training run ended.
-
-    Attributes:
-        signal: The signal that stopped the run before its last step; None if it was not stopped.
-        trained: False if the run was already complete, so that there was nothing to do.
-    """
+    """How a training run ended."""
 
     folder: Path
     progress: TrainingProgress
     metrics: dict[str, float]
-    signal: signal.Signals | None = None
-    trained: bool = True
+    signal: signal.Signals | None = None  # what stopped the run before its last step
+    trained: bool = True  # False if the run was already complete
 
     @property
     def report(self) -> dict[str, Any]:
@@ -72,16 +67,9 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     """Train a task, from the newest checkpoint in its folder if there is one.
 
     Args:
-        task: The model, its batches, its loss, its evaluation and its settings.
         run: The folder of the run; it must contain a folder ``checkpoints``.
         world: The processes of the run; None = this process alone, on the CPU.
         display: Shows the progress; None = silent.
-
-    Returns:
-        How the run ended.
-
-    Raises:
-        TrainingError: If the loss is not finite, a checkpoint cannot be saved, or the checkpoint has a different model.
     """
     world = World() if world is None else world
     display = display if display is not None and world.is_main else SilentDisplay()
@@ -108,16 +96,18 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     stop: signal.Signals | None = None
     threads = settings.threads or torch.get_num_threads()
     with display.run(settings.steps, progress.step), SignalListener() as signals, use_threads(threads):
-        speed = SpeedMeter()
+        targets, seconds = 0, 0.0  # of the updates since the last log line
         while progress.step < settings.steps or progress.owed:
             # update, unless the evaluation of this step was interrupted and must be repeated first
             if not progress.owed:
+                started_at = time.perf_counter()
                 update = train_step(state)
-                speed.targets += update.targets
+                targets, seconds = targets + update.targets, seconds + time.perf_counter() - started_at
                 is_last = progress.step == settings.steps
                 progress.owed = progress.step % settings.evaluate_every == 0 or is_last
                 if progress.step % settings.log_every == 0 or is_last or progress.step == 1:
-                    _log_step(state, log, display, update, speed.read_and_reset())
+                    _log_step(state, log, display, update, targets / max(seconds, 1e-9))
+                    targets, seconds = 0, 0.0
 
             # save, if it is due, before an evaluation: if that fails or is killed, a resumed run begins with it
             is_best = False
@@ -131,7 +121,6 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
             if progress.owed and stop is None:
                 metrics, is_best = _evaluate(state, log, display, signals)
                 stop = _receive_signal(world, signals)
-                speed.reset()
 
             # save, and stop if training ends here
             is_exhausted = 0 < settings.patience <= progress.waited
@@ -139,30 +128,11 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
             if (stop or is_best or is_due or progress.finished) and saved != (progress.step, progress.owed):
                 _save(state, log, is_best)
                 saved = progress.step, progress.owed
-                speed.reset()
             if is_exhausted and stop is None:
                 display.show_message(f"no improvement for {progress.waited} evaluations; stopping at {progress.step:,}")
             if stop or is_exhausted:
                 break
     return Outcome(run, progress, metrics, stop)
-
-
-class SpeedMeter:
-    """Counts the targets per second since the last log line, excluding the time of evaluations and checkpoints."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Start counting from zero."""
-        self.targets = 0
-        self.started_at = time.perf_counter()
-
-    def read_and_reset(self) -> float:
-        """Return the targets per second, and start counting from zero."""
-        speed = self.targets / max(time.perf_counter() - self.started_at, 1e-9)
-        self.reset()
-        return speed
 
 
 def _build_fresh_state(task: Task, world: World) -> TrainingState:

@@ -20,12 +20,8 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 class Muon(torch.optim.Optimizer):
-    """The Muon optimizer, for matrices only.
-
-    Args:
-        matrices: The parameters, each with the numbers of rows of the linear maps that are concatenated in it. Each map
-            is orthogonalised separately.
-    """
+    """The Muon optimizer, for matrices only: ``matrices`` are the parameters, each with the numbers of rows of the
+    linear maps that are concatenated in it. Each map is orthogonalised separately."""
 
     def __init__(
         self,

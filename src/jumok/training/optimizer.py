@@ -84,12 +84,9 @@ def find_hidden_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
     Output layers and embeddings are excluded.
     """
     matrices: dict[Tensor, tuple[int, ...]] = {}
-    outputs = {id(module) for name, module in model.named_children() if name == "output"}
-    for module in model.modules():
-        if isinstance(module, Fused):
-            matrices[module.joined.weight] = module.widths
-    for module in model.modules():
-        if isinstance(module, nn.Linear) and id(module) not in outputs and module.weight.requires_grad:
+    matrices |= {module.joined.weight: module.widths for module in model.modules() if isinstance(module, Fused)}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and name != "output" and module.weight.requires_grad:
             matrices.setdefault(module.weight, (module.weight.shape[0],))
     return matrices
 

@@ -42,18 +42,13 @@ class LostProcessError(TrainingError):
 
 @dataclass(frozen=True)
 class World:
-    """The processes of a run; by default this process alone.
+    """The processes of a run; by default this process alone."""
 
-    Attributes:
-        kind: "none", "ddp" or "fsdp".
-        waiting: The group in which processes wait for each other without a time limit, while the main process
-            prepares data, evaluates or saves; None if this process is alone.
-    """
-
-    kind: str = "none"
+    kind: str = "none"  # or "ddp" or "fsdp"
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    #: the group in which processes wait without a time limit, while the main process prepares data, evaluates or saves
     waiting: dist.ProcessGroup | None = None
 
     @property
@@ -66,7 +61,13 @@ class World:
         if self.kind == "ddp":
             return nn.parallel.DistributedDataParallel(model)
         if self.kind == "fsdp":
-            _shard(model)
+            from torch.distributed.fsdp import fully_shard
+
+            for stack in model.modules():
+                if isinstance(stack, nn.ModuleList):
+                    for block in stack:
+                        fully_shard(block)
+            fully_shard(model)
         return model
 
     def all_reduce_sum(self, number: int | float) -> int | float:
@@ -132,16 +133,6 @@ def distribute_like(tensor: Tensor, parameter: Tensor) -> Tensor:
     if not isinstance(parameter, DTensor):
         return tensor
     return distribute_tensor(tensor, parameter.device_mesh, parameter.placements)
-
-
-def _shard(model: Model) -> None:
-    from torch.distributed.fsdp import fully_shard
-
-    for stack in model.modules():
-        if isinstance(stack, nn.ModuleList):
-            for block in stack:
-                fully_shard(block)
-    fully_shard(model)
 
 
 def select_device(name: str | None = None) -> torch.device:

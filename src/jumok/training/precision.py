@@ -5,6 +5,7 @@ float16 has too little range for small gradients, so its losses are scaled (Mici
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -31,13 +32,12 @@ def choose_precision(device: torch.device) -> str:
 class Precision:
     """Autocast for the forward pass, and loss scaling for the backward pass if the type is float16."""
 
-    def __init__(self, name: str, device: torch.device) -> None:
-        self.device = device
-        self._set_type(name)
-
-    def _set_type(self, name: str) -> None:
-        self.name = name
-        self.scaler = torch.amp.GradScaler(self.device.type) if name == "float16" else None
+    def __init__(self, name: str, device: torch.device, scaler_state: Mapping[str, float] | None = None) -> None:
+        self.name, self.device = name, device
+        self.scaler = torch.amp.GradScaler(device.type) if name == "float16" else None
+        if self.scaler is not None and scaler_state:
+            integers = {key: int(scaler_state[key]) for key in ("growth_interval", "_growth_tracker")}
+            self.scaler.load_state_dict({**scaler_state, **integers})
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context in which the loss is computed."""
@@ -59,11 +59,3 @@ class Precision:
     def get_state(self) -> dict[str, float]:
         """Return the state of the scaler; empty without one."""
         return {} if self.scaler is None else {name: float(value) for name, value in self.scaler.state_dict().items()}
-
-    def restore(self, name: str, scaler_state: dict[str, float]) -> None:
-        """Continue with the dtype that the run started with, even if it now trains on another device."""
-        if name != self.name:
-            self._set_type(name)
-        if self.scaler is not None and scaler_state:
-            integers = {key: int(scaler_state[key]) for key in ("growth_interval", "_growth_tracker")}
-            self.scaler.load_state_dict({**scaler_state, **integers})

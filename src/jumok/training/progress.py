@@ -67,16 +67,10 @@ class LineDisplay(ProgressDisplay):
         if now - self._step_shown_at < self.every and step != self.steps:
             return
         self._step_shown_at = now
-        self._print(
-            f"step {step:,} of {self.steps:,}  loss {format_number(loss)}  {speed:,.0f} targets/s  "
-            f"{self._describe_time(step, now - self.started_at)}"
-        )
-
-    def _describe_time(self, step: int, elapsed: float) -> str:
-        if step >= self.steps:
-            return f"{format_duration(elapsed)} in all"
+        elapsed = now - self.started_at
         remaining = elapsed / max(1, step - self.first_step) * (self.steps - step)
-        return f"{format_duration(remaining)} left"
+        duration = f"{format_duration(elapsed)} in all" if step >= self.steps else f"{format_duration(remaining)} left"
+        self._print(f"step {step:,} of {self.steps:,}  loss {format_number(loss)}  {speed:,.0f} targets/s  {duration}")
 
     def show_evaluation(self, step: int, metrics: dict[str, float], best: bool) -> None:
         now = time.monotonic()

@@ -35,42 +35,28 @@ MAX_SHOWN_LENGTH = 100  # characters of a fact in a message
 
 @dataclass
 class TrainingProgress:
-    """The progress of a run. The names of the attributes are keys in training.json.
+    """The progress of a run. The names of the attributes are keys in training.json."""
 
-    Attributes:
-        step: The number of updates so far.
-        best: The best value of the task's judging metric; None before the first evaluation.
-        waited: The number of evaluations since then.
-        owed: True if the evaluation of this step was interrupted and must be repeated.
-        finished: True if the run is complete.
-    """
-
-    step: int = 0
-    best: float | None = None
+    step: int = 0  # the number of updates so far
+    best: float | None = None  # the best value of the task's judging metric; None before the first evaluation
     best_step: int = 0
-    waited: int = 0
+    waited: int = 0  # the number of evaluations since then
     targets: int = 0
-    owed: bool = False
+    owed: bool = False  # the evaluation of this step was interrupted and must be repeated
     finished: bool = False
 
 
 @dataclass
 class TrainingState:
-    """The model, the optimizers and everything else that a training step uses or changes.
-
-    Attributes:
-        wrapped: The module whose forward pass trains in all processes.
-        precision: The dtype of matrix products, and the loss scaling.
-        average: The average of the parameters; None if the settings have none.
-    """
+    """The model, the optimizers and everything else that a training step uses or changes."""
 
     task: Task
     world: World
     model: Model
-    wrapped: nn.Module
+    wrapped: nn.Module  # the module whose forward pass trains in all processes
     optimizers: Optimizers
     precision: Precision
-    average: ParameterAverage | None
+    average: ParameterAverage | None  # None if the settings have none
     progress: TrainingProgress
 
 
@@ -79,7 +65,7 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
     world, task = state.world, state.task
     tensors = {name: gather_tensor(parameter.detach()) for name, parameter in state.model.named_parameters()}
     trained: dict[str, Tensor] = {}
-    if state.average is not None:  # the average is saved as the model, and the trained parameters in state.safetensors
+    if state.average is not None:  # it is saved as the model, and the trained parameters in state.safetensors
         trained = {f"trained.{name}": tensor for name, tensor in tensors.items()}
         tensors = {name: gather_tensor(tensor) for name, tensor in state.average.tensors.items()}
     optimizer_state = {name: gather_tensor(tensor) for name, tensor in state.optimizers.iterate_state()}
@@ -130,7 +116,9 @@ def restore_checkpoint(state: TrainingState, run: Path, show_message: Report) ->
         return False
     checkpoint = Path(newest)
     metadata = read_json(checkpoint, "training.json")
-    _check_config(state.model, checkpoint)
+    saved = {name: value for name, value in read_json(checkpoint, "config.json").items() if name != "labels"}
+    current = json.loads(json.dumps(state.model.config.to_json()))
+    refuse_differences(saved, current, f"the checkpoint {checkpoint.name} is of a different model")
 
     tensors = load_file(checkpoint / "model.safetensors")
     state_tensors = load_file(checkpoint / "state.safetensors")
@@ -141,7 +129,8 @@ def restore_checkpoint(state: TrainingState, run: Path, show_message: Report) ->
             if state.average is not None:
                 state.average.tensors[name].copy_(distribute_like(tensors[name], parameter))
     state.optimizers.restore(load_file(checkpoint / "optimizer.safetensors"))
-    state.precision.restore(metadata["precision"], metadata["scaler"])
+    # the dtype that the run started with, even if it now trains on another device
+    state.precision = Precision(metadata["precision"], state.world.device, metadata["scaler"])
     restore_generators(state.world, state_tensors)
 
     state.progress = TrainingProgress(**metadata["progress"])
@@ -151,7 +140,9 @@ def restore_checkpoint(state: TrainingState, run: Path, show_message: Report) ->
     _replace_lost_best(state, run, show_message)
     if state.world.is_main:
         _restore_pointers(run, checkpoint, state.progress, show_message)
-        _remove_later_checkpoints(run, state.progress.step)
+        for step, later in run_folder.list_checkpoints(run):  # damaged, or the run would have resumed from them
+            if step > state.progress.step:
+                run_folder.remove_checkpoint(later)
     return True
 
 
@@ -166,18 +157,8 @@ def _replace_lost_best(state: TrainingState, run: Path, show_message: Report) ->
         progress.best, progress.best_step = None, progress.step
 
 
-def _remove_later_checkpoints(run: Path, restored_step: int) -> None:
-    """Remove the checkpoints after the restored one: they are damaged, or the run would have resumed from them."""
-    for step, checkpoint in run_folder.list_checkpoints(run):
-        if step > restored_step:
-            run_folder.remove_checkpoint(checkpoint)
-
-
 def _restore_pointers(run: Path, checkpoint: Path, progress: TrainingProgress, show_message: Report) -> None:
-    """Point ``last`` at the restored checkpoint and ``best`` at the best one; report what was missing or damaged.
-
-    A process may have been killed after it saved its best checkpoint and before it pointed ``best`` at it.
-    """
+    """Point ``last`` and ``best`` at their checkpoints: a process may have been killed before it did so."""
     _restore_pointer(run, "last", checkpoint, show_message)
     best = _find_checkpoint(run, progress.best_step)
     if best is not None:
@@ -225,13 +206,6 @@ def _find_newest(run: Path, show_message: Report) -> str | None:
     return None
 
 
-def _check_config(model: Model, checkpoint: Path) -> None:
-    saved = read_json(checkpoint, "config.json")
-    saved.pop("labels", None)
-    current = json.loads(json.dumps(model.config.to_json()))
-    refuse_differences(saved, current, f"the checkpoint {checkpoint.name} is of a different model")
-
-
 def refuse_differences(saved: dict[str, Any], current: dict[str, Any], problem: str) -> None:
     """Raise TrainingError if two dictionaries differ; the message names the first three differences."""
     differences = describe_differences(saved, current)
@@ -252,7 +226,7 @@ def describe_differences(saved: dict[str, Any], current: dict[str, Any]) -> str:
     return ", ".join(shown) + (f", and {len(different) - 3} more" if len(different) > 3 else "")
 
 
-def _shorten(content: Any) -> str:
+def _shorten(content: object) -> str:
     text = repr(content)
     return text if len(text) <= MAX_SHOWN_LENGTH else f"{text[:MAX_SHOWN_LENGTH]}..."
 
@@ -262,13 +236,12 @@ def gather_generators(world: World) -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if world.device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(world.device)
-    if world.size == 1:
-        return {f"generator.{device}.0": state for device, state in states.items()}
-
     gathered = {}
     for device, state in states.items():
-        buffers = [torch.empty_like(state).to(world.device) for _ in range(world.size)]
-        torch.distributed.all_gather(buffers, state.to(world.device))
+        buffers = [state]
+        if world.size > 1:
+            buffers = [torch.empty_like(state).to(world.device) for _ in range(world.size)]
+            torch.distributed.all_gather(buffers, state.to(world.device))
         gathered.update({f"generator.{device}.{rank}": buffer.cpu() for rank, buffer in enumerate(buffers)})
     return gathered
 

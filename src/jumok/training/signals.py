@@ -22,11 +22,7 @@ class StopRequested(BaseException):
 
 
 class SignalHandler:
-    """A context in which SIGINT and SIGTERM are received by ``receive``.
-
-    Attributes:
-        received: The signal that arrived; None before.
-    """
+    """A context in which SIGINT and SIGTERM are received by ``receive``."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None

@@ -22,17 +22,11 @@ IGNORE_INDEX = -100  # a target that does not count, such as padding
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples of one step, or a part of them.
+    """Examples of one step, or a part of them."""
 
-    Attributes:
-        inputs: The model's arguments by name.
-        targets: The expected predictions; IGNORE_INDEX at positions without a target.
-        count: The number of targets that count; the summed loss is divided by it.
-    """
-
-    inputs: Mapping[str, Tensor]
-    targets: Tensor
-    count: int
+    inputs: Mapping[str, Tensor]  # the model's arguments by name
+    targets: Tensor  # the expected predictions; IGNORE_INDEX at positions without a target
+    count: int  # the number of targets that count; the summed loss is divided by it
 
     def to(self, device: torch.device) -> Batch:
         """Return this batch on a device."""
@@ -51,52 +45,34 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What a dry run shows of the data.
+    """What a dry run shows of the data."""
 
-    Attributes:
-        counts: Numbers of examples or tokens, such as {"training texts": 90, "held-out texts": 10}.
-        examples: The first training examples, each as texts by name.
-    """
-
-    counts: Mapping[str, int] = field(default_factory=dict)
-    examples: Sequence[Mapping[str, str]] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)  # such as {"training texts": 90, "held-out texts": 10}
+    examples: Sequence[Mapping[str, str]] = ()  # the first training examples, each as texts by name
 
 
 @dataclass(frozen=True)
 class Task:
-    """Everything that ``fit`` needs to train one model.
-
-    Attributes:
-        batches: Returns a part of the batch of a step.
-        evaluate: Returns metrics; called in evaluation mode, without gradients, with its own random numbers.
-        judge: The metric that decides which checkpoint is best.
-        better: "lower" or "higher": which value of that metric is better.
-        tokenizer: Saved with the model; None without one.
-        preparation: How images are prepared, saved with the model; None without images.
-        labels: The names of the classes, saved with the model; None without classes.
-        speech_tokens: The special tokens of a speech model, saved with it; None for other models.
-        data: Facts about the data (files, counts). A run resumes only with the data it started with.
-        summary: Counts and first examples of the data, for a dry run.
-        build_report: Returns the report on the best model and writes figures into the folder; None: the metrics of
-            ``evaluate``.
-        examples: The number of training examples in one epoch; None if they are generated anew at each step.
-    """
+    """Everything that ``fit`` needs to train one model. Tokenizer, preparation, labels and speech tokens are saved with
+    the model, as ``jumok.save`` does."""
 
     model: Model
     settings: Settings
     batches: Batches
     loss: Loss
+    #: returns metrics; called in evaluation mode, without gradients, with its own random numbers
     evaluate: Callable[[Model], dict[str, float]]
-    judge: str = "loss"
-    better: str = "lower"
+    judge: str = "loss"  # the metric that decides which checkpoint is best
+    better: str = "lower"  # or "higher": which value of that metric is better
     tokenizer: Any = None
     preparation: Any = None
     labels: tuple[str, ...] | None = None
     speech_tokens: Any = None
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)  # a run resumes only with the data it started with
+    #: returns the report on the best model and writes figures into the folder; None: the metrics of ``evaluate``
     build_report: Callable[[Model, Path], dict[str, Any]] | None = None
     summary: DataSummary = DataSummary()
-    examples: int | None = None
+    examples: int | None = None  # in one epoch; None if they are generated anew at each step
 
 
 def apply_epochs(task: Task) -> Task:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -12,80 +11,25 @@ from jumok.errors import TrainingError
 from .progress import ProgressDisplay
 
 
-class Tracker(ABC):
-    """Base class of trackers. They open when training starts: the run's folder must be empty until then.
+class TrackedDisplay(ProgressDisplay):
+    """Shows progress on another display, and sends all metrics to TensorBoard, to Weights & Biases or to both.
 
-    Args:
-        module: The module of the tracker's package.
-        extra: The name of the optional dependency that installs it.
+    They open when training starts: the run's folder must be empty until then.
     """
 
-    def __init__(self, name: str, module: str, extra: str) -> None:
-        try:
-            self.module: Any = importlib.import_module(module)
-        except ImportError:
-            raise TrainingError(
-                f'{name} needs a package that is not installed; run: pip install "jumok[{extra}]"'
-            ) from None
-
-    @abstractmethod
-    def open(self, folder: Path) -> None:
-        """Start tracking."""
-
-    @abstractmethod
-    def send(self, step: int, metrics: dict[str, float]) -> None:
-        """Send the metrics of a step."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop tracking."""
-
-
-class TensorBoard(Tracker):
-    """Writes TensorBoard events into the run's folder."""
-
-    def __init__(self) -> None:
-        super().__init__("TensorBoard", "torch.utils.tensorboard", "tensorboard")
-
-    def open(self, folder: Path) -> None:
-        self.writer = self.module.SummaryWriter(str(folder / "tensorboard"))
-
-    def send(self, step: int, metrics: dict[str, float]) -> None:
-        for name, value in metrics.items():
-            self.writer.add_scalar(name, value, step)
-        self.writer.flush()
-
-    def close(self) -> None:
-        self.writer.close()
-
-
-class WeightsAndBiases(Tracker):
-    """Sends metrics to Weights & Biases, as a run of the project "jumok"."""
-
-    def __init__(self) -> None:
-        super().__init__("Weights & Biases", "wandb", "wandb")
-
-    def open(self, folder: Path) -> None:
-        self.run = self.module.init(project="jumok", name=folder.name, dir=str(folder))
-
-    def send(self, step: int, metrics: dict[str, float]) -> None:
-        self.run.log(metrics, step=step)
-
-    def close(self) -> None:
-        self.run.finish()
-
-
-class TrackedDisplay(ProgressDisplay):
-    """Shows progress on another display, and sends all metrics to trackers."""
-
-    def __init__(self, display: ProgressDisplay, folder: Path, trackers: list[Tracker]) -> None:
+    def __init__(self, display: ProgressDisplay, folder: Path, tensorboard: bool, wandb: bool) -> None:
         self.display = display
         self.folder = folder
-        self.trackers = trackers
+        self.tensorboard = _import("TensorBoard", "torch.utils.tensorboard", "tensorboard") if tensorboard else None
+        self.wandb = _import("Weights & Biases", "wandb", "wandb") if wandb else None
+        self.writer: Any = None
+        self.run_of_wandb: Any = None
 
     def begin(self, steps: int, done: int) -> None:
-        for tracker in self.trackers:
-            tracker.open(self.folder)
+        if self.tensorboard is not None:
+            self.writer = self.tensorboard.SummaryWriter(str(self.folder / "tensorboard"))
+        if self.wandb is not None:
+            self.run_of_wandb = self.wandb.init(project="jumok", name=self.folder.name, dir=str(self.folder))
         self.display.begin(steps, done)
 
     def show_step(self, step: int, loss: float, speed: float) -> None:
@@ -101,15 +45,30 @@ class TrackedDisplay(ProgressDisplay):
 
     def end(self) -> None:
         self.display.end()
-        for tracker in self.trackers:
-            tracker.close()
+        if self.writer is not None:
+            self.writer.close()
+        if self.run_of_wandb is not None:
+            self.run_of_wandb.finish()
 
     def _send(self, step: int, metrics: dict[str, float]) -> None:
-        for tracker in self.trackers:
-            tracker.send(step, metrics)
+        if self.writer is not None:
+            for name, value in metrics.items():
+                self.writer.add_scalar(name, value, step)
+            self.writer.flush()
+        if self.run_of_wandb is not None:
+            self.run_of_wandb.log(metrics, step=step)
+
+
+def _import(name: str, module: str, extra: str) -> Any:
+    """Return the module of a tracker."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise TrainingError(
+            f'{name} needs a package that is not installed; run: pip install "jumok[{extra}]"'
+        ) from None
 
 
 def add_trackers(display: ProgressDisplay, folder: Path, tensorboard: bool, wandb: bool) -> ProgressDisplay:
     """Return a display that also sends metrics to the selected trackers."""
-    kinds = [kind for kind, is_selected in ((TensorBoard, tensorboard), (WeightsAndBiases, wandb)) if is_selected]
-    return TrackedDisplay(display, folder, [kind() for kind in kinds]) if kinds else display
+    return TrackedDisplay(display, folder, tensorboard, wandb) if tensorboard or wandb else display
