@@ -28,20 +28,14 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 # Imported on first use: `import jumok` and `jumok --help` must not wait for torch.
 _HOME = {
-    "attend": "jumok.attention",
-    "Cache": "jumok.attention",
-    "MultiHead": "jumok.attention",
-    "load": "jumok.checkpoint",
-    "save": "jumok.checkpoint",
+    **dict.fromkeys(("attend", "Cache", "MultiHead"), "jumok.attention"),
+    **dict.fromkeys(("load", "save"), "jumok.checkpoint"),
     "train": "jumok.recipes",
     "run": "jumok.tasks",
     "ask": "jumok.tasks.ask",
     "show": "jumok.web.show",
     **dict.fromkeys(("Lens", "Ablate", "KnockOut", "Patch", "Scale", "Remask", "effect"), "jumok.lens"),
-    "JumokError": "jumok.errors",
-    "ShapeError": "jumok.errors",
-    "BackendError": "jumok.errors",
-    "ArgumentError": "jumok.errors",
+    **dict.fromkeys(("JumokError", "ShapeError", "BackendError", "ArgumentError"), "jumok.errors"),
 }
 
 __all__ = [

@@ -56,9 +56,6 @@ class Texts:
 
     A text is a table with the keys ``en`` and ``ko``, or a string that is the same in both languages. A list of texts
     is a table with two lists, or one list.
-
-    Args:
-        module_file: The ``__file__`` of the module; its texts are in the file of the same name with ``.toml``.
     """
 
     def __init__(self, module_file: str) -> None:

@@ -125,17 +125,14 @@ def _validate(family: str, declared: dataclasses.Field[Any], value: Any) -> Any:
         value = tuple(value)
 
     numbers = value if isinstance(value, tuple) else (value,)
-    if not isinstance(value, kind) or (kind in (int, tuple) and not all(map(_is_integer, numbers))):
+    are_integers = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+    if not isinstance(value, kind) or (kind in (int, tuple) and not are_integers):
         raise ArgumentError(f"{name} must be {KIND_NAMES[kind]}, not {value!r}")
     if "least" in rule and not all(rule["least"] <= number <= rule["most"] for number in numbers):
         raise ArgumentError(f"{name} must be from {rule['least']} to {rule['most']}, not {value!r}")
     if "options" in rule and value not in rule["options"]:
         raise ArgumentError(f"{name} must be one of {', '.join(rule['options'])}, not {value!r}")
     return value
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _validate_nested(name: str, classes: tuple[type[Fields], ...], value: Any) -> Fields:

@@ -18,7 +18,7 @@ from jumok.errors import ArgumentError, CheckpointError
 
 def read_limited(path: Path, limit: int) -> bytes:
     """Return the content of a regular file. A pipe would block, and a device such as /dev/zero never ends."""
-    with open(path, "rb", opener=_open_without_blocking) as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):
             raise ArgumentError(f"{path} is not a regular file; it is not read")
@@ -27,10 +27,6 @@ def read_limited(path: Path, limit: int) -> bytes:
         size = max(facts.st_size, len(content))
         raise ArgumentError(f"{path} has {size:,} bytes; the limit for this file is {limit:,}")
     return content
-
-
-def _open_without_blocking(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def compute_sha256(path: Path) -> str:
@@ -51,10 +47,7 @@ def flush_to_disk(path: Path) -> None:
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside a file; what is written there replaces the file, and an error leaves the old one.
-
-    Args:
-        path: The file. A device or a pipe cannot be replaced, and is yielded itself.
-    """
+    A device or a pipe cannot be replaced, and is yielded itself."""
     if path.exists() and not path.is_file():
         yield path
         return

@@ -23,26 +23,17 @@ ListenerFunction = Callable[[str, Any], Any]  # (site, value) -> the value to co
 
 
 class Listener:
-    """Base class of listeners: called with every tapped value whose site it accepts.
+    """Base class of listeners: called with every tapped value whose site it accepts."""
 
-    Attributes:
-        only_reads: Whether every value is returned as it was received, so that the model computes the same without this
-            listener.
-    """
-
-    only_reads = False
+    only_reads = False  # whether every value is returned as it was received
 
     def accepts(self, site: str) -> bool:
         """Return whether this listener is called at ``site``; by default it is called everywhere."""
         return True
 
     def requests(self, site: str) -> bool:
-        """Return whether a value that is computed only on request (weights, log-sum-exp) is computed for this listener.
-
-        Args:
-            site: Name of the site. By default every accepted site is requested except the weights, which only the
-                explicit backend computes.
-        """
+        """Return whether a value that is computed only on request (weights, log-sum-exp) is computed for this listener:
+        by default at every accepted site, except the weights, which only the explicit backend computes."""
         return self.accepts(site) and not site.endswith(".weights")
 
     def __call__(self, site: str, value: Any) -> Any:

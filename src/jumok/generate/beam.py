@@ -62,10 +62,6 @@ class _TextSearch:
             self.is_open = self.is_open and best_running > worst_finished
         return parents
 
-    def select_best(self) -> tuple[float, list[int]]:
-        """Return the score and the tokens of the finished text with the highest score."""
-        return max(self.finished, key=lambda scored: scored[0])
-
 
 def beam_search(
     model: Model,
@@ -81,11 +77,7 @@ def beam_search(
     A finished text scores log-probability / length ** length_penalty. The search of a text ends when its best running
     beam, scored at its present length, is below the worst of ``beams`` finished texts.
 
-    A ``ContextWarning`` says once if a text exceeds the model's context length; see ``generate``.
-
-    Args:
-        length_penalty: Above 0 favours long texts, below 0 short ones.
-        ends: Token ids that end a text. The end token is part of the returned list.
+    The arguments are those of ``generate``, and a ``length_penalty``: above 0 favours long texts, below 0 short ones.
     """
     if beams < 1:
         raise ArgumentError(f"beam search needs at least 1 beam, not {beams}")
@@ -120,7 +112,7 @@ def search_scored_beams(
             newest = [[tokens[-1]] for search in searches for _, tokens in search.running]
             logits = decoder.step(torch.tensor(newest, device=logits.device))[:, -1]
 
-    best = [search.select_best() for search in searches]
+    best = [search.finished[0] for search in searches]
     if any(tokens[-1] not in settings.ends for _, tokens in best):
         decoder.report_stop(limit)
     return best

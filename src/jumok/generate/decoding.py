@@ -29,11 +29,8 @@ def warn_about_context(message: str) -> None:
 
 
 class IncrementalDecoder(ABC):
-    """A model in the middle of decoding.
-
-    Args:
-        report: Receives one sentence, at most once, when the model's context length changes what is read or written.
-    """
+    """A model in the middle of decoding. ``report`` receives one sentence, at most once, when the model's context
+    length changes what is read or written."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -61,12 +58,7 @@ class IncrementalDecoder(ABC):
         """Remove the last ``count`` tokens of each text."""
 
     def restrict(self, scores: Float[Tensor, "batch vocab"], texts: list[list[int]]) -> Float[Tensor, "batch vocab"]:
-        """Return the scores of the next tokens, with those that may not come next at minus infinity. Here all may.
-
-        Args:
-            scores: Logits or log-probabilities.
-            texts: The new tokens of each text so far.
-        """
+        """Return the scores of the next tokens, with those that may not come next at minus infinity. Here all may."""
         return scores
 
     def clamp_limit(self, limit: int) -> int:
@@ -221,13 +213,8 @@ class CausalDecoder(IncrementalDecoder):
 
 
 class CrossAttentionDecoder(IncrementalDecoder):
-    """Decodes an encoder-decoder: the source is encoded once, and the target grows from the start token.
-
-    Args:
-        source: The encoder's input: token ids [batch, source], images, regions or spectrograms.
-        prompt: The tokens that every target begins with; the model's start token by default.
-        is_encoded: ``source`` is the output of the encoder, not its input.
-    """
+    """Decodes an encoder-decoder: the source is encoded once, unless it ``is_encoded`` already, and the target grows
+    from the prompt, which by default is the start token."""
 
     def __init__(
         self,
@@ -263,11 +250,7 @@ class CrossAttentionDecoder(IncrementalDecoder):
 
     def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
         output = self.model.decode(
-            tokens,
-            self.encoded,
-            source_token_mask=self.source_token_mask,
-            cache=self.cache,
-            last=tokens.shape[1],
+            tokens, self.encoded, source_token_mask=self.source_token_mask, cache=self.cache, last=tokens.shape[1]
         )
         assert output.logits is not None
         return output.logits
@@ -283,11 +266,7 @@ class CrossAttentionDecoder(IncrementalDecoder):
 
 
 class RecurrentDecoder(IncrementalDecoder):
-    """Decodes a recurrent encoder-decoder: its past is one state that is passed from step to step.
-
-    Args:
-        model: A model whose ``decode(tokens, encoded, state)`` returns logits and the next state.
-    """
+    """Decodes a recurrent encoder-decoder: its past is one state that is passed from step to step."""
 
     def __init__(self, model: Any, sources: list[list[int]]) -> None:
         super().__init__(warn_about_context)
@@ -311,20 +290,14 @@ class RecurrentDecoder(IncrementalDecoder):
             self.state = self.state.select(rows)
 
     def remove_last(self, count: int) -> None:
-        """Raise ArgumentError if ``count`` is not 0: a recurrent state cannot be rolled back."""
-        if count:
+        if count:  # a state cannot be rolled back
             raise ArgumentError("a recurrent model cannot remove tokens; speculative decoding needs another family")
 
 
 def create_incremental_decoder(
     model: Model, prompts: list[list[int]], limit: int, report: Report = warn_about_context
 ) -> IncrementalDecoder:
-    """Return the incremental decoder that fits a model's family.
-
-    Args:
-        report: Receives one sentence when the context length changes what is read or written; by default a
-            ``ContextWarning``.
-    """
+    """Return the incremental decoder that fits a model's family."""
     if not isinstance(prompts, list) or not all(isinstance(prompt, list) for prompt in prompts):
         description = repr(prompts)
         if isinstance(prompts, Tensor):
@@ -354,12 +327,7 @@ def create_incremental_decoder(
 def create_single_decoder(
     model: Model, tokens: list[int], source: Any, limit: int, report: Report = warn_about_context
 ) -> IncrementalDecoder:
-    """Return the decoder of one text.
-
-    Args:
-        tokens: The prompt or source; empty for another source.
-        source: The input of an encoder that reads no tokens, such as an image with a batch axis.
-    """
+    """Return the decoder of one text, from its tokens or, if there are none, another source, such as an image."""
     with torch.inference_mode():
         if tokens:
             return create_incremental_decoder(model, [tokens], limit, report)

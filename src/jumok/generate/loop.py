@@ -26,17 +26,11 @@ def generate(
     quarters of the context length; an encoder-decoder stops. A ``ContextWarning`` says so once.
 
     Args:
-        model: A language model, or an encoder-decoder; an encoder-decoder reads the prompts as its sources.
+        model: A language model, or an encoder-decoder, which reads the prompts as its sources.
         prompts: Token ids, one non-empty list for each text. The lists may differ in length.
         limit: The largest number of new tokens for each text.
         sampling: How each token is chosen; the default takes the most probable one.
         ends: Token ids that end a text. The end token is part of the returned list.
-
-    Returns:
-        One list of new token ids for each prompt, without the prompt and without the decoder's start token.
-
-    Raises:
-        ArgumentError: If a prompt is empty or ``limit`` is below 1.
 
     >>> import jumok
     >>> tiny = jumok.load("tiny")
@@ -62,13 +56,7 @@ def stream_tokens(
     sampling: Sampling = greedy,
     ends: Iterable[int] = (),
 ) -> Iterator[list[int | None]]:
-    """Yield the next token of every text, one step at a time; ``generate`` collects them.
-
-    A ``ContextWarning`` says once if a text exceeds the model's context length; see ``generate``.
-
-    Yields:
-        One entry for each text: its new token, or None if the text has ended.
-    """
+    """Yield the next token of every text, or None if it has ended, one step at a time; ``generate`` collects them."""
     decoder = create_incremental_decoder(model, prompts, limit)
     texts = [[] if model.is_encoder_decoder else list(prompt) for prompt in prompts]
     yield from decode_steps(decoder, texts, limit, sampling, frozenset(ends))
@@ -77,11 +65,8 @@ def stream_tokens(
 def decode_steps(
     decoder: IncrementalDecoder, penalized_texts: list[list[int]], limit: int, sampling: Sampling, ends: frozenset[int]
 ) -> Iterator[list[int | None]]:
-    """Run a decoder step by step until every text has ended or has ``limit`` new tokens.
-
-    Args:
-        penalized_texts: The tokens that the repetition penalty counts for each text, besides the new ones.
-    """
+    """Run a decoder step by step until every text has ended or has ``limit`` new tokens. The repetition penalty counts
+    the tokens of ``penalized_texts`` too."""
     texts = [list(tokens) for tokens in penalized_texts]
     ended = [False] * len(texts)
     # The mode is left before every yield; otherwise the caller would compute in it, also after a broken-off stream.

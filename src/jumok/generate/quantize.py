@@ -46,6 +46,8 @@ class Int8Linear(nn.Module):
     """Base class of the linear layers with an 8-bit matrix."""
 
     bias: Tensor | None
+    integers: Tensor
+    scales: Tensor
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -115,9 +117,6 @@ class IntegerLinear(Int8Linear):
 class ManyRowLinear(Int8Linear):
     """8-bit inputs times an 8-bit matrix; each row of the inputs has its own scale."""
 
-    integers: Tensor
-    scales: Tensor
-
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
         integers, scales = quantize_rows(weight)
@@ -141,9 +140,6 @@ def products_overflow() -> bool:
 
 class MixedLinear(Int8Linear):
     """bfloat16 inputs times an 8-bit matrix."""
-
-    integers: Tensor
-    scales: Tensor
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)

@@ -79,7 +79,10 @@ class Sampling:
             smallest = logits.topk(self.top_k, -1).values[:, -1:]
             logits = logits.masked_fill(logits < smallest, float("-inf"))
         if self.top_p is not None and self.top_p < 1:
-            logits = _filter_top_p(logits, self.top_p)
+            ascending, order = logits.sort(-1)
+            excluded = ascending.softmax(-1).cumsum(-1) <= 1 - self.top_p
+            excluded[:, -1] = False  # the most probable token always remains
+            logits = logits.masked_fill(excluded.scatter(-1, order, excluded), float("-inf"))
         if self.min_p is not None:
             probabilities = logits.softmax(-1)
             threshold = self.min_p * probabilities.amax(-1, keepdim=True)
@@ -112,14 +115,6 @@ def check_logits(logits: Float[Tensor, "*batch vocab"]) -> None:
             "no token can be chosen, because the model's logits contain NaN or infinity; its training has diverged, "
             "its parameters are damaged, or repetition is too small"
         )
-
-
-def _filter_top_p(logits: Logits, probability: float) -> Logits:
-    ascending, order = logits.sort(-1)
-    cumulative = ascending.softmax(-1).cumsum(-1)
-    excluded = cumulative <= 1 - probability
-    excluded[:, -1] = False  # the most probable token always remains
-    return logits.masked_fill(excluded.scatter(-1, order, excluded), float("-inf"))
 
 
 greedy = Sampling(temperature=0.0)

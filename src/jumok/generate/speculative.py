@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -67,15 +68,9 @@ class PromptLookup:
             suffix = tokens[-size:]
             for start in range(len(tokens) - size - 1, -1, -1):  # latest occurrence first
                 if tokens[start : start + size] == suffix:
-                    return self._copy_with_repeats(tokens, start + size, min(self.count, count))
+                    repeated = cycle(tokens[start + size :])  # past the end, the copy continues with its own tokens
+                    return list(islice(repeated, min(self.count, count)))
         return []
-
-    def _copy_with_repeats(self, tokens: list[int], start: int, count: int) -> list[int]:
-        """Return ``count`` tokens from index ``start``; past the end, the copy continues with its own tokens."""
-        extended = list(tokens)
-        for index in range(start, start + count):
-            extended.append(extended[index])
-        return extended[len(tokens) :]
 
 
 class DraftModel:
@@ -119,17 +114,12 @@ class DraftModel:
 
 @dataclass(frozen=True)
 class SpeculationReport:
-    """The new tokens of speculative decoding, and how many proposals were accepted.
-
-    Args:
-        steps: Forward passes of the model after the prompt.
-        accepted: Proposed tokens that the model confirmed.
-    """
+    """The new tokens of speculative decoding, and how many proposals were accepted."""
 
     tokens: list[int]
-    steps: int
+    steps: int  # forward passes of the model after the prompt
     proposed: int
-    accepted: int
+    accepted: int  # proposed tokens that the model confirmed
 
 
 def speculate(
