@@ -116,8 +116,10 @@ def describe_fused_calls(
         # the quartiles of a faster form are above 1
         unclear = [row for row in rows if min(row.forward.low, row.training.low) <= 1]
         if unclear:
-            places = ", ".join(f"{row.width} x {row.tokens:,}" if row.width else f"{row.tokens:,}" for row in unclear)
-            exceptions.append(TEXTS(name, count=len(unclear), total=len(rows), places=places))
+            size_names = ", ".join(
+                f"{row.width} x {row.tokens:,}" if row.width else f"{row.tokens:,}" for row in unclear
+            )
+            exceptions.append(TEXTS(name, count=len(unclear), total=len(rows), size_names=size_names))
     numbers = {"seed": seed, "rounds": rounds, "projections": projections, "kernels": kernels}
     return Result(numbers, tables, sentences, exceptions, partial(_draw_memory, kernels))
 
