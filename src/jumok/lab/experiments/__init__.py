@@ -45,6 +45,7 @@ EXPERIMENTS = {
     "scale": Experiment("score_scale", "measure_scale"),
     "mask": Experiment("mask_removal", "measure_mask_removal"),
     "heads": Experiment("head_count", "measure_head_counts"),
+    "parts": Experiment("parts", "measure_parts"),
     "fused": Experiment("fused_calls", "measure_fused_calls"),
     "positions": Experiment("position_encodings", "measure_positions"),
     "recurrence": Experiment("recurrence", "measure_recurrence"),
