@@ -45,8 +45,10 @@ def convert_inputs(lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any]
     if isinstance(model, Model):
         if len(inputs) == 2 and isinstance(inputs[1], str) and model.is_encoder_decoder:
             assert tokenizer is not None  # the text has been encoded
-            target = _put_behind_start(model, tokenizer, inputs[1]).to(prepared[1].device)
-            return ModelArguments((prepared[0], target), settings)
+            if model.start_token is None:
+                raise ArgumentError(f"this {model.family} model declares no start token, so its decoder cannot start")
+            target = torch.tensor([[model.start_token, *tokenizer.encode(inputs[1], special=False)]])
+            return ModelArguments((prepared[0], target.to(prepared[1].device)), settings)
         return ModelArguments(prepared, settings)
     if not any(isinstance(part, str) for part in inputs):
         return ModelArguments(prepared, settings)
@@ -93,20 +95,14 @@ def convert_input(lens: Lens, model_input: Any) -> Any:
     if model_input.layout is not torch.strided or model_input.is_nested or model_input.is_quantized:
         raise ArgumentError("an input is a sparse, nested or quantized tensor; a model reads dense tensors")
     if model_input.dtype in (torch.int32, torch.int64):
-        _check_tokens_exist(model_input, lens.facts.vocabulary)
+        if (count := lens.facts.vocabulary) is not None:
+            unknown = model_input[(model_input < 0) | (model_input >= count)]
+            if unknown.numel():  # torch's own error does not name the token
+                raise ArgumentError(
+                    f"token {int(unknown[0])} does not exist; the model has {count:,} tokens, counted from 0"
+                )
         model_input = model_input[None] if model_input.dim() == 1 else model_input
     return model_input.to(next(lens.model.parameters()).device)
-
-
-def _check_tokens_exist(tokens: Tensor, vocabulary: int | None) -> None:
-    """Raise an ArgumentError for tokens that the model does not have; torch's own error does not name them."""
-    if vocabulary is None or not tokens.numel():
-        return
-    unknown = tokens[(tokens < 0) | (tokens >= vocabulary)]
-    if unknown.numel():
-        raise ArgumentError(
-            f"token {int(unknown[0])} does not exist; the model has {vocabulary:,} tokens, counted from 0"
-        )
 
 
 def _convert_token_list(tokens: list[Any] | tuple[Any, ...]) -> Tensor:
@@ -144,13 +140,6 @@ def check_token_tensor(tokens: object, model: nn.Module) -> None:
             f"this model reads token ids, integers (torch.int64) [batch, length] with at least one token, not "
             f"{str(tokens.dtype).removeprefix('torch.')} {list(tokens.shape)}"
         )
-
-
-def _put_behind_start(model: Model, tokenizer: TextTokenizer, text: str) -> Tensor:
-    """Return the token ids that a decoder of Jumok reads to predict a text: the start token, then the text."""
-    if model.start_token is None:
-        raise ArgumentError(f"this {model.family} model declares no start token, so its decoder cannot start")
-    return torch.tensor([[model.start_token, *tokenizer.encode(text, special=False)]])
 
 
 def _needs_target(model: nn.Module) -> bool:

@@ -19,6 +19,7 @@ MAX_EXAMPLES = 6  # site names that an error message lists
 SOURCE, TARGET = "source", "target"
 #: words of the module names of cross-attentions: Jumok and GPT-2, BART and its descendants, T5
 CROSS_WORDS = ("cross", "encoder_attn", "encdecattention")
+CALL_SUFFIX = re.compile(r"#\d+$")  # of a module that is executed again, which is another layer
 
 
 class AxisSides(NamedTuple):
@@ -50,12 +51,17 @@ class Sites:
     def find(self, layer: int | str) -> str:
         """Return the name of one site.
 
-        Args:
-            layer: The layer's number where the model has a single stack, counted from 0, or from the end if it is
-                negative; else a site name, or words of it in order ("decoder.0.cross").
+        A layer is a number where the model has a single stack, counted from 0, or from the end if it is negative; else
+        a site name, or words of it in order ("decoder.0.cross").
         """
         if isinstance(layer, str):
-            return self._find_by_partial_name(layer)
+            matches = self.find_matches(layer)
+            if len(matches) == 1:
+                return matches[0]
+            problem = f"there is no attention {layer!r}"
+            if matches:
+                problem = f"{layer!r} is ambiguous: {', '.join(matches[:4])}"
+            raise ArgumentError(f"{problem}; the sites are {self._list_examples()}")
         if not is_integer(layer):
             raise ArgumentError(f"a layer is a number or a name, not {layer!r}; the sites are {self._list_examples()}")
         stacks = self.stacks
@@ -76,10 +82,7 @@ class Sites:
         return frozenset(self.names) if layer is None else frozenset([self.find(layer)])
 
     def find_matches(self, layer: str) -> list[str]:
-        """Return the names of all sites that a name matches, in execution order.
-
-        Args:
-            layer: A site name, or words of it in order ("decoder.0").
+        """Return the names of all sites that a site name, or words of it in order, match, in execution order.
 
         >>> Sites(["decoder.0.attention", "decoder.0.cross", "decoder.1.cross"]).find_matches("decoder.0")
         ['decoder.0.attention', 'decoder.0.cross']
@@ -119,13 +122,6 @@ class Sites:
         """Whether the model reads a source and a target: whether it has a cross-attention."""
         return any(_is_cross(name) for name in self.names)
 
-    def _find_by_partial_name(self, layer: str) -> str:
-        matches = self.find_matches(layer)
-        if len(matches) == 1:
-            return matches[0]
-        problem = f"{layer!r} is ambiguous: {', '.join(matches[:4])}" if matches else f"there is no attention {layer!r}"
-        raise ArgumentError(f"{problem}; the sites are {self._list_examples()}")
-
     def _list_examples(self) -> str:
         """The first site names, as text for error messages."""
         more = ["..."] if len(self.names) > MAX_EXAMPLES else []
@@ -152,10 +148,23 @@ def _is_cross(name: str) -> bool:
     return any(cross in word for word in words for cross in CROSS_WORDS)
 
 
+def remove_call_suffix(site: str) -> str:
+    """Return the name of the module of an attention call.
+
+    >>> remove_call_suffix("layer.attention#11")
+    'layer.attention'
+    """
+    return CALL_SUFFIX.sub("", site)
+
+
+def get_call_suffix(site: str) -> str:
+    """Return the suffix of a repeated call, such as "#1", or ""."""
+    return site[len(remove_call_suffix(site)) :]
+
+
 def _replace_numbers(name: str) -> str:
     """Replace the numbers in a site name: "blocks.3.attention" becomes "blocks.#.attention", without a suffix "#1"."""
-    module_name = re.sub(r"#\d+$", "", name)
-    return ".".join("#" if word.isdigit() else word for word in module_name.split("."))
+    return ".".join("#" if word.isdigit() else word for word in remove_call_suffix(name).split("."))
 
 
 def _contains_in_order(words: list[str], searched: list[str]) -> bool:
@@ -172,7 +181,6 @@ def find_block(model: nn.Module, site: str) -> str:
             return name
     else:
         from .huggingface.module_names import find_residual_blocks
-        from .huggingface.site_names import get_call_suffix
 
         containing = [name for name in find_residual_blocks(model) if site.startswith(f"{name}.")]
         if containing:
@@ -197,7 +205,6 @@ def find_mlp(model: nn.Module, site: str) -> str:
     if isinstance(model, Model):
         return site.rpartition(".")[0]
     from .huggingface.module_names import find_feedforwards
-    from .huggingface.site_names import get_call_suffix
 
     shared = {block: count_shared_words(block, site) for block, _ in find_feedforwards(model)}
     most = max(shared.values(), default=0)

@@ -110,7 +110,9 @@ def save_heads(
         for site, indices in heads.items():
             maps = [read_map(site, head, MODEL_CELLS) for head in indices]
             weights = numpy.stack([head_map.weights for head_map in maps])
-            layers.append(LayerMaps(_name_layer(sites, site), weights, maps[0].queries, maps[0].keys, indices))
+            layer = sites.get_layer(site)
+            name = layer if isinstance(layer, str) else f"layer {layer}"
+            layers.append(LayerMaps(name, weights, maps[0].queries, maps[0].keys, indices))
             captions.append(maps[0].caption)
         pooled = next(filter(None, captions), "")
         count = sum(map(len, heads.values()))
@@ -135,8 +137,3 @@ def save_heads(
         skip_first=skip_first,
         axis_names=axis_names,
     )
-
-
-def _name_layer(sites: Sites, site: str) -> str:
-    layer = sites.get_layer(site)
-    return layer if isinstance(layer, str) else f"layer {layer}"

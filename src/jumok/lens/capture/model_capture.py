@@ -215,17 +215,12 @@ class Capture:
             if not isinstance(part, slice) or part.step not in (None, 1):
                 raise ArgumentError(f"a tile needs slices with step 1 for its rows and columns, not {part}")
         with torch.no_grad():
-            return self._compute_or_reuse(attention, head, queries, keys, batch)
-
-    def _compute_or_reuse(
-        self, attention: CapturedAttention, head: int, queries: slice, keys: slice, batch: int
-    ) -> Tensor:
-        """Compute a tile. The last complete map is cached, for callers that read one head several times."""
-        cache_key = attention.site, head, batch
-        cached = self._cached_map  # read once, as another thread may replace it
-        if cached is not None and cached[0] == cache_key:
-            return cached[1][queries, keys]
-        tile = attention.tile(batch, head, queries, keys)
+            cache_key = attention.site, head, batch
+            cached = self._cached_map  # read once, as another thread may replace it
+            if cached is not None and cached[0] == cache_key:
+                return cached[1][queries, keys]
+            tile = attention.tile(batch, head, queries, keys)
+        # the last complete map is kept, for callers that read one head several times
         rows = range(*queries.indices(attention.queries))
         columns = range(*keys.indices(attention.keys))
         is_complete = rows == range(attention.queries) and columns == range(attention.keys)
@@ -344,11 +339,18 @@ def split_labels(
     labels: Labels, attentions: Mapping[str, CapturedAttention], sites: Sites
 ) -> tuple[list[str] | None, list[str] | None]:
     """Return the labels of the source and those of the target; one list labels the source."""
-    source, target = _split_pair(labels)
+    is_pair = isinstance(labels, tuple) and len(labels) == 2 and not any(isinstance(part, str) for part in labels)
+    pair = labels if is_pair else (labels, None)  # ("a", "b") is one list
+    source, target = cast(tuple[Sequence[str] | None, Sequence[str] | None], pair)
     if target is not None and not sites.has_target:
         raise ArgumentError("this model reads one sequence; give labels as one list, not as a pair")
     for side, side_labels in ((SOURCE, source), (TARGET, target)):
-        counts = _count_positions(side, attentions, sites)
+        counts = {  # the windows of an image have fewer positions than the image
+            count
+            for site, attention in attentions.items()
+            for count, axis in zip((attention.queries, attention.keys), sites.get_sides(site), strict=True)
+            if axis == side
+        }
         if side_labels is not None and counts and len(side_labels) not in counts:
             sequence = f" of the {side}" if sites.has_target else ""
             raise ArgumentError(
@@ -362,23 +364,6 @@ def label_positions(labels: Sequence[str] | None, positions: list[int]) -> list[
     if labels is None or max(positions, default=0) >= len(labels):
         return [str(position) for position in positions]
     return [labels[position] for position in positions]
-
-
-def _split_pair(labels: Labels) -> tuple[Sequence[str] | None, Sequence[str] | None]:
-    """Return a pair of lists as it is, and one list as the labels of the source; ("a", "b") is one list."""
-    if isinstance(labels, tuple) and len(labels) == 2 and not any(isinstance(part, str) for part in labels):
-        return labels[0], labels[1]
-    return cast(Sequence[str] | None, labels), None
-
-
-def _count_positions(side: str, attentions: Mapping[str, CapturedAttention], sites: Sites) -> set[int]:
-    """Return how many positions the attentions have on one side; the windows of an image have fewer."""
-    counts = set()
-    for site, attention in attentions.items():
-        sides = sites.get_sides(site)
-        counts |= {attention.queries} if sides.queries == side else set()
-        counts |= {attention.keys} if sides.keys == side else set()
-    return counts
 
 
 def check_labels_are_unambiguous(sites: Sites) -> None:

@@ -30,19 +30,12 @@ MAX_INDEX = 2**31
 
 @dataclass(frozen=True)
 class TapCall:
-    """The call of a tap at which an edit applies.
+    """The call of a tap at which an edit applies."""
 
-    Attributes:
-        tap: The full name of the tap ("blocks.3.attention.output").
-        heads: The heads of the edit, counted from 0; None for all, and where the tapped value has no heads.
-        first_row: The position of the first row; decoding computes a few rows at a time.
-        attentions: The attentions of this forward pass until now, for edits that need their masks.
-    """
-
-    tap: str
-    heads: tuple[int, ...] | None
-    first_row: int
-    attentions: Mapping[str, CapturedAttention]
+    tap: str  # its full name ("blocks.3.attention.output")
+    heads: tuple[int, ...] | None  # of the edit, counted from 0; None for all, and where the tapped value has no heads
+    first_row: int  # the position of the first row; decoding computes a few rows at a time
+    attentions: Mapping[str, CapturedAttention]  # of this forward pass until now, for edits that need their masks
 
     def change_heads(self, output: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the output ``[batch, head, query, width]`` with its edited heads changed, or changed completely."""

@@ -10,10 +10,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from jumok.attention.attend import attend
+from jumok.lens.sites import remove_call_suffix
 from jumok.tap import Listener, is_listening
 
 from .recognizer import AttentionRecognizer, RecognizedAttention
-from .site_names import SiteNames, remove_call_suffix
+from .site_names import SiteNames
 
 
 class ForwardScope(Listener):

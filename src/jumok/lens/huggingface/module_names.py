@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from jumok.lens.sites import remove_call_suffix
 from jumok.tap import tap
-
-from .site_names import remove_call_suffix
 
 MLP_NAMES = frozenset({"mlp", "feed_forward", "ffn", "DenseReluDense"})
 #: MLPs that add the residual stream to their result, and their part that computes what is added

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from torch import nn
 
-CALL_SUFFIX = re.compile(r"#\d+$")
+from jumok.lens.sites import get_call_suffix
 
 
 class SiteNames:
@@ -83,17 +82,3 @@ class SiteNames:
     def locate_queries(self, queries: int) -> range:
         """Return the positions of queries that come without positions: behind the cached ones."""
         return range(self.cached_length, self.cached_length + queries)
-
-
-def remove_call_suffix(site: str) -> str:
-    """Return the name of the module of an attention call.
-
-    >>> remove_call_suffix("layer.attention#11")
-    'layer.attention'
-    """
-    return CALL_SUFFIX.sub("", site)
-
-
-def get_call_suffix(site: str) -> str:
-    """Return the suffix of a repeated call, such as "#1", or ""."""
-    return site[len(remove_call_suffix(site)) :]

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -25,8 +26,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from jumok.errors import ArgumentError, describe_type
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.capture.recorder import Recorder
-from jumok.lens.huggingface.site_names import remove_call_suffix
 from jumok.lens.lens_inputs import ModelArguments
+from jumok.lens.sites import remove_call_suffix
 from jumok.tap import Listener, listen, may_change_values
 
 from .model_state import change_lock, replace_forward
@@ -66,7 +67,7 @@ class Restart(Listener):
         """Store the outputs of all blocks that run while the context is open; run one text inside."""
         blocks = find_blocks(self.model)
         with self._replace_forwards(
-            {block: self._create_recording_forward(name, block) for name, block in blocks.items()}
+            {block: partial(self._compute_and_store, name, block.forward) for name, block in blocks.items()}
         ):
             yield
 
@@ -79,15 +80,10 @@ class Restart(Listener):
                 stack.enter_context(replace_forward(block, forward, self))
             yield
 
-    def _create_recording_forward(self, name: str, block: nn.Module) -> Callable[..., Any]:
-        compute = block.forward
-
-        def forward(*arguments: Any, **settings: Any) -> Any:
-            output = compute(*arguments, **settings)
-            self.outputs[name] = copy_output(output) if name not in self.outputs else None
-            return output
-
-        return forward
+    def _compute_and_store(self, name: str, compute: Callable[..., Any], /, *arguments: Any, **settings: Any) -> Any:
+        output = compute(*arguments, **settings)
+        self.outputs[name] = copy_output(output) if name not in self.outputs else None
+        return output
 
     @contextmanager
     def skip(self, names: Sequence[str], batch: int = 1) -> Iterator[None]:
@@ -153,31 +149,24 @@ def _is_plain(output: Any) -> bool:
 
 
 def repeat_output(output: BlockOutput, batch: int) -> BlockOutput:
-    """Repeat the output of a block, recorded for one text, for a batch of copies of this text."""
-    return tree_map_only(Tensor, lambda tensor: _repeat(tensor, batch, _find_batch_axis(tensor)), output)
-
-
-def _find_batch_axis(tensor: Tensor) -> int:
-    """Return the axis that copies of a text are joined along.
+    """Repeat the output of a block, recorded for one text, for a batch of copies; the model may change it in place.
 
     An image fills several parts of the first axis with its windows; the parts of one copy stay adjacent. Where a second
     axis of size 1 follows several parts, it is the batch: Gemma 3n has several streams, and XLNet puts positions first.
     """
-    return 1 if tensor.dim() > 2 and tensor.shape[0] > 1 and tensor.shape[1] == 1 else 0
+
+    def repeat(tensor: Tensor) -> Tensor:
+        has_parts = tensor.dim() > 2 and tensor.shape[0] > 1 and tensor.shape[1] == 1
+        return torch.cat([tensor] * batch, 1 if has_parts else 0)
+
+    return tree_map_only(Tensor, repeat, output)
 
 
 def repeat_input(model_input: Input, batch: int) -> Input | Tensor:
     """Repeat a model input of one text, ``[1, ...]``, for a batch of copies; other inputs are returned unchanged."""
     if isinstance(model_input, Tensor) and model_input.dim() and model_input.shape[0] == 1:
-        return _repeat(model_input, batch, 0)
+        return torch.cat([model_input] * batch)
     return model_input
-
-
-def _repeat(tensor: Tensor, batch: int, axis: int) -> Tensor:
-    """Return copies of a tensor along one axis; not a view, because the model may change it in place."""
-    counts = [1] * tensor.dim()
-    counts[axis] = batch
-    return tensor.repeat(counts)
 
 
 @dataclass(frozen=True)
