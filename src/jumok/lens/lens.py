@@ -33,6 +33,7 @@ from jumok.models import Model
 from jumok.reporting import Progress, Report
 from jumok.tap import listen
 
+from .capture.captured_attention import CapturedAttention
 from .capture.model_capture import Capture, Labels, check_labels_are_unambiguous
 from .capture.recorder import Recorder, check_keep
 from .edits.apply_edits import EditListener
@@ -49,7 +50,7 @@ from .model_facts import LAST_LOGITS_ARGUMENTS, ModelFacts
 from .sites import Sites
 
 if TYPE_CHECKING:
-    from .huggingface.router import MapsRun, Router, Support
+    from .huggingface.router import Router, Support
 
 #: what a lens accepts: a model, what ``jumok.load`` returned, or the name or folder of a model
 LensModel = nn.Module | Loaded | LoadedTransformers | str | os.PathLike[str]
@@ -370,7 +371,9 @@ class Lens:
         with explain_index_errors(self.model, self.facts.context_length):
             return self._router.prepare(*arguments, self._check, progress)
 
-    def _read_maps(self, arguments: ModelArguments, needs_route: bool, progress: RunProgress) -> MapsRun:
+    def _read_maps(
+        self, arguments: ModelArguments, needs_route: bool, progress: RunProgress
+    ) -> tuple[dict[str, CapturedAttention], Any]:
         """Run a model of transformers whose attention cannot be routed; it returns its maps itself."""
         from .huggingface.router import run_with_maps
 

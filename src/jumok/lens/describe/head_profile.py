@@ -18,12 +18,11 @@ from jumok.reporting import Progress
 
 from .head_kinds import HeadKind, classify_heads, sample_repeated_tokens
 from .head_statistics import subtract_uniform
-from .sentence_margins import ENGLISH_SENTENCES, KOREAN_SENTENCES, AnnotatedSentence, SentenceMargin, WordPairs
+from .sentence_margins import ENGLISH_SENTENCES, KOREAN_SENTENCES, AnnotatedSentence, Head, SentenceMargin, WordPairs
 
 REPEATED_LENGTH = 50  # random tokens, which are then repeated once
 
 TokenizeWords = Callable[[str], tuple[list[int], list[range]]]  # a text's token ids, and the tokens of each word
-Head = tuple[str, int]  # site, head
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,10 @@ class HeadProfiler:
     ) -> None:
         """Run the model on repeated tokens and annotated sentences.
 
-        Args:
-            tokenize_words: Returns a text's token ids and the tokens of each word; without it no head is scored as
-                syntactic.
-            sites: Only these attentions; default: all.
+        Without ``tokenize_words`` no head is scored as syntactic; without ``sites`` all attentions are classified.
         """
         report = progress or (lambda done, total: None)
-        self._embedding = lens.facts.embedding
+        self._lens = lens
         self.on_repeats = _classify_on_repeats(lens, sites, report)
         self.syntactic: dict[Head, float] = {}
         self.margins: dict[Head, SentenceMargin] = {}
@@ -76,9 +72,7 @@ class HeadProfiler:
 
     def classify_on_text(self, capture: Capture, tokens: Sequence[int], site: str) -> list[HeadKind]:
         """Classify the heads of one attention on a text."""
-        vectors = None
-        if self._embedding is not None:
-            vectors = self._embedding[torch.tensor(list(tokens), device=self._embedding.device)]
+        vectors = embed_tokens(self._lens, tokens)
         kinds = classify_heads(capture, list(tokens), vectors=vectors, sites=[site])
         return [self._add_sentence_scores(kind) for kind in kinds]
 
@@ -104,10 +98,8 @@ def build_profiler(
 ) -> HeadProfiler | None:
     """Return a profiler that finds words with the lens's tokenizer; None for a model that cannot read built-in texts.
 
-    Args:
-        sites: Only these attentions; default: all.
-        progress: Called with the number of finished steps and their total.
-        report: Receives a sentence about a model that cannot.
+    ``progress`` is called with the number of finished steps and their total, and ``report`` with a sentence about a
+    model that cannot.
     """
     tokenizer = lens.tokenizer
     if tokenizer is None:
@@ -151,11 +143,6 @@ def profile_heads(
     ]
 
 
-def _fits(lens: Lens, length: int) -> bool:
-    """Return whether a text of this length fits into the model's context."""
-    return lens.facts.context_length is None or length <= lens.facts.context_length
-
-
 def _classify_on_repeats(lens: Lens, sites: Sequence[str] | None, progress: Progress) -> dict[Head, HeadKind]:
     """Classify heads on repeated random tokens; empty where the model reads no tokens or its context is too short."""
     limit = lens.facts.context_length
@@ -182,11 +169,12 @@ def _score_sentences(
     scores: dict[Head, list[float]] = {}
     english = WordPairs()
     sentences = (*ENGLISH_SENTENCES, *KOREAN_SENTENCES)
+    limit = lens.facts.context_length
     for number, sentence in enumerate(sentences):
         progress(number, len(sentences))
         tokens, words = tokenize_words(sentence.text)
         arcs = expand_arcs(sentence, words)
-        if not arcs or not _fits(lens, len(tokens)):
+        if not arcs or (limit is not None and len(tokens) > limit):
             continue
         capture = lens.run(tokens)
         ends = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -95,21 +94,13 @@ class MapRows(NamedTuple):
         return self.allowed.sum(-1)
 
 
-@dataclass(frozen=True)
-class HeadStatistics:
-    """The statistics of one head.
+class HeadStatistics(NamedTuple):
+    """The statistics of one head."""
 
-    Attributes:
-        scores: The score of each kind; None where the text has no such keys.
-        shares: The share of all weight on the keys of each kind.
-        entropy: The mean entropy of the rows, in nats.
-        distance: The mean distance between query and key.
-    """
-
-    scores: dict[str, float | None]
-    shares: dict[str, float]
-    entropy: float
-    distance: float
+    scores: dict[str, float | None]  # of each kind; None where the text has no such keys
+    shares: dict[str, float]  # of all weight on the keys of each kind
+    entropy: float  # the mean over the rows, in nats
+    distance: float  # the mean distance between query and key
 
     @staticmethod
     def collect(
@@ -214,10 +205,7 @@ def merge_into_words(
     """Merge tokens into words: sum the weights over a word's keys, average them over its queries.
 
     Rows still sum to 1 if every key belongs to a word. The weights on other keys, such as special tokens, are left out.
-
-    Args:
-        queries: The tokens of each word on the query axis; None leaves the axis unchanged.
-        keys: The tokens of each word on the key axis; None leaves the axis unchanged.
+    Without words, an axis stays as it is.
 
     >>> merge_into_words(torch.tensor([[0.2, 0.8], [0.4, 0.6]]), [range(0, 2)], [range(0, 1), range(1, 2)])
     tensor([[0.3000, 0.7000]])
@@ -232,13 +220,7 @@ def merge_into_words(
 def subtract_uniform(weight: Tensor, cells: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
     """Subtract the weight that a uniform row would have on the same cells, and rescale the excess to at most 1.
 
-    Args:
-        weight: The weight of each row on the cells, ``[row]``.
-        cells: The cells, ``[row, key]``.
-        allowed: True where the mask allows attention, ``[row, key]``.
-
-    Returns:
-        The excess of each row, and True for the rows where it is defined: those with some, but not only, such cells.
+    The excess is defined, as the second result says, for rows with some, but not only, such cells.
     """
     cell_counts = (cells & allowed).sum(-1)
     uniform = cell_counts / allowed.sum(-1).clamp_min(1)

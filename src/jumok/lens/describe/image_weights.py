@@ -68,13 +68,10 @@ def save_image_weights(
 
 
 def choose_image_site(capture: Capture, layer: int | str | None, query_side: str = "", *, first: bool = False) -> str:
-    """Return the attention to draw over an image.
+    """Return the attention to draw over an image; without a layer, the last one whose keys are patches.
 
-    Args:
-        layer: The layer's number or site name; None = the last one whose keys are patches.
-        query_side: Only attentions with queries of this side, "source" or "target"; default: the written words of a
-            captioner, the patches of any other model.
-        first: Return the first attention whose queries and keys are patches instead.
+    Its queries are of ``query_side``, by default the written words of a captioner and the patches of any other model.
+    ``first`` returns the first attention whose queries and keys are patches instead.
     """
     sides = {site: capture.sites.get_sides(site) for site in capture.sites.names}
     if layer is not None:
@@ -99,10 +96,8 @@ def compute_patch_maps(
 ) -> PatchMaps:
     """Compute the weights of the patches, exactly.
 
-    Args:
-        layout: Where the positions of the attention lie in the image.
-        first_layout: Where the positions of the first attention lie, which ``query`` counts.
-        words: The labels of the decoder's positions, for titles; default: those of the capture.
+    ``query`` counts the positions of the first attention. ``words`` label the decoder's positions; default: the labels
+    of the capture.
     """
     attention = capture.attentions[site]
     positions = layout.grid[0] * layout.grid[1] + len(layout.prefix)
@@ -125,10 +120,12 @@ def compute_patch_maps(
         query, patch = _convert_query(query, layout, first_layout)
         name = layout.prefix[query] if patch is None else f"patch {patch[0] + 1},{patch[1] + 1}"
         caption = f"where {name} looks"
-    if layout.windows is None:
-        rows = [_read_row(capture, site, index, query) for index in heads]
-    else:
+    if layout.windows is not None:
         rows = [_read_windows(capture, site, index, query, layout) for index in heads]
+    elif query is None:
+        rows = [capture.weights(site, index).float().mean(0).cpu() for index in heads]
+    else:
+        rows = [capture.row(site, index, query).float().cpu() for index in heads]
     return _arrange(rows, titles, layout, patch, caption)
 
 
@@ -145,13 +142,6 @@ def draw_patch_maps(path: str | Path, maps: PatchMaps, image: ArrayLike, site: s
         scale=scale,
         marked=maps.query,
     )
-
-
-def _read_row(capture: Capture, site: str, head: int, query: int | None) -> Tensor:
-    """Return the weights of one query, or the mean over all queries."""
-    if query is None:
-        return capture.weights(site, head).float().mean(0).cpu()
-    return capture.row(site, head, query).float().cpu()
 
 
 def _read_windows(capture: Capture, site: str, head: int, query: int | None, layout: PatchLayout) -> Tensor:

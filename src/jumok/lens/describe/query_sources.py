@@ -4,56 +4,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jumok import defaults
 from jumok.data.tokenizers.token_labels import VISIBLE
 from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
 
-from .table_rows import SideLabels, label_weights
-
-Row = dict[str, Any]  # one row of a table, as for JSON
+from .table_rows import Row, SideLabels, label_weights
 
 LABELS_IN_ERROR = 30
 
 
 class QueryPosition(NamedTuple):
-    """The token whose sources are listed.
-
-    Attributes:
-        side: "source" or "target".
-        occurrences: All positions of this text on this side, if it was selected by its text.
-        part_of: The word that was selected, if it has several tokens and this is the last; otherwise "".
-    """
+    """The token whose sources are listed."""
 
     position: int
-    side: str
+    side: str  # "source" or "target"
     label: str
-    occurrences: list[int]
-    part_of: str = ""
+    occurrences: list[int]  # all positions of this text on this side, if it was selected by its text
+    part_of: str = ""  # the word that was selected, if it has several tokens and this is the last
 
 
 class QuerySources(NamedTuple):
-    """The sources of one token.
+    """The sources of one token."""
 
-    Attributes:
-        heads: A row for each head with its keys, ranked by weight; the heads with the largest weights first.
-        preferred: A row for each key that some head prefers, with the number of these heads; the most frequent first.
-    """
-
-    heads: list[Row]
-    preferred: list[Row]
+    heads: list[Row]  # each head with its keys, ranked by weight; the heads with the largest weights first
+    preferred: list[Row]  # each key that some head prefers, with the number of these heads; the most frequent first
 
 
 def find_query(
     capture: Capture, labels: SideLabels, sites: Sequence[str], query: str, by_words: bool = False
 ) -> QueryPosition:
-    """Find the token that a person means: a position, or a text of which the last occurrence is taken.
+    """Find the token that a person means: a position (negative: from the end), a token's text, or a word.
 
-    Args:
-        query: A position counted from 0 (negative: from the end), the text of a token, or a word.
-        by_words: Whether positions count words instead of tokens.
+    Of several occurrences of a text, the last is taken. With ``by_words``, positions count words instead of tokens.
     """
     sides = list(dict.fromkeys(capture.sites.get_sides(site).queries for site in sites))
     names_by_side = {side: _list_names(labels, side, by_words) for side in sides}
@@ -97,12 +82,8 @@ def rank_query_sources(
 ) -> QuerySources:
     """Rank the keys of one token, from ``find_query``, in every head.
 
-    Args:
-        sites: The attentions to include; those in which the token is no query are left out.
-        heads: Only these heads, by site; default: all.
-        top: How many keys to list for each head.
-        skip_first: Whether to leave out the first key, which is often an attention sink. The other weights stay as
-            they are.
+    Attentions in which the token is no query are left out. ``skip_first`` leaves out the first key, often an attention
+    sink; the other weights stay as they are.
     """
     rows: list[Row] = []
     for site in sites:
@@ -186,10 +167,8 @@ def compare_keys(
 ) -> KeyChoice:
     """Compare how much weight a token, from ``find_query``, puts on two words in every head.
 
-    Args:
-        sites: The attentions to include; those in which the token is no query are left out.
-        words: The two words, or tokens, or positions counted from 0. The tokens of a word are added up.
-        heads: Only these heads, by site; default: all.
+    The words may also be tokens, or positions counted from 0; the tokens of a word are added up. Attentions in which
+    the token is no query are left out.
     """
     selected = [site for site in sites if capture.sites.get_sides(site).queries == query.side]
     key_sides = list(dict.fromkeys(capture.sites.get_sides(site).keys for site in selected))

@@ -65,35 +65,22 @@ KOREAN_SENTENCES = tuple(map(parse_annotation, _SENTENCES["korean"]))
 
 
 class SentenceMargin(NamedTuple):
-    """How much a head's weights on related words exceed those on other words at equal distance.
+    """How much a head's weights on related words exceed those on other words at equal distance."""
 
-    Attributes:
-        syntactic: The largest margin of a relation; None without enough pairs.
-        relation: That relation and its direction, for example "nsubj, backward"; "" if there is none.
-        semantic: The correlation with similarities at equal distance; None without enough pairs or embeddings.
-    """
-
-    syntactic: float | None
-    relation: str
-    semantic: float | None
+    syntactic: float | None  # the largest margin of a relation; None without enough pairs
+    relation: str  # that relation and its direction, for example "nsubj, backward"; "" if there is none
+    semantic: float | None  # the correlation with similarities; None without enough pairs or embeddings
 
 
 @dataclass
 class WordPairs:
-    """The pairs of different words in sentences of one language, and the weight of every head on each of them.
-
-    Attributes:
-        distances: The distance of each pair, in words; negative for later keys.
-        relations: The relation of each pair and its direction; "" for unrelated words.
-        similarities: The cosine similarity of each pair's words; NaN for equal words and without embeddings.
-        weights: The weights ``[head, pair]`` of each sentence.
-    """
+    """The pairs of different words in sentences of one language, and the weight of every head on each of them."""
 
     heads: list[Head] = field(default_factory=list)
-    distances: list[int] = field(default_factory=list)
-    relations: list[str] = field(default_factory=list)
-    similarities: list[float] = field(default_factory=list)
-    weights: list[Float[Tensor, "head pair"]] = field(default_factory=list)
+    distances: list[int] = field(default_factory=list)  # of each pair, in words; negative for later keys
+    relations: list[str] = field(default_factory=list)  # with the direction; "" for unrelated words
+    similarities: list[float] = field(default_factory=list)  # cosines; NaN for equal words and without embeddings
+    weights: list[Float[Tensor, "head pair"]] = field(default_factory=list)  # of each sentence
 
     def add_sentence(
         self,

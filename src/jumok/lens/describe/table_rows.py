@@ -67,11 +67,8 @@ def build_table_rows(
 ) -> TableRows:
     """Build a row for each head and a row for each token.
 
-    Args:
-        tokens: The token ids, if the model reads only a text.
-        profiler: Classifies heads on further texts; default: only on this one.
-        heads: Only these heads, by site; default: all.
-        top: How many keys to list for each token.
+    ``tokens`` are the ids of the text, if the model reads nothing else; ``heads`` selects heads by site; ``profiler``
+    classifies heads on further texts too; ``top`` keys are listed for each token.
     """
     head_rows: list[Row] = []
     tables: dict[tuple[str, int], _SourceTable] = {}  # by side and number of queries

@@ -22,12 +22,8 @@ POSITIONS_PER_BATCH = 4096  # larger batches need more memory and are not faster
 class EditRunner:
     """Runs edits of one text in batches, restarting the model at the edited layer.
 
-    Attributes:
-        capture: The capture of the clean forward pass, with the outputs and values of all heads.
-        metric: The metric, with token ids in place of texts.
-        clean_answer: The output of the clean forward pass.
-        clean_value: The metric of the clean forward pass.
-        rows_per_batch: How many edits run in one batch.
+    ``capture`` is that of the clean forward pass, with the outputs and values of all heads; ``metric`` has token ids in
+    place of texts; ``rows_per_batch`` edits run in one batch.
     """
 
     def __init__(

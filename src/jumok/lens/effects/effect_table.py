@@ -74,20 +74,14 @@ class Effect:
 class WeightAndEffect:
     """How the weights of edges are related to their effects (the question of Jain and Wallace 2019).
 
-    Attributes:
-        edges: The number of edges that the correlations are computed over.
-        every: Whether these are all edges, or a random sample.
-        pearson: Pearson's correlation of weight and absolute effect.
-        spearman: Spearman's correlation of weight and absolute effect.
-        looked_at_but_useless: Edges with the largest weights among those whose effect is at most 1% of the largest
-            measured effect. Edges that are alone in their row are left out: their weight is not a choice of the head.
-        useful_but_little_looked_at: Edges with the largest effects among those with a weight below 0.05 and an effect
-            of more than 1% of the largest.
+    An edge with an effect of at most 1% of the largest measured one is useless. Of the useless edges, those with the
+    largest weights are listed, without edges that are alone in their row: their weight is not a choice of the head. Of
+    the others with a weight below 0.05, those with the largest effects are listed.
     """
 
-    edges: int
-    every: bool
-    pearson: float
+    edges: int  # the number of edges that the correlations are computed over
+    every: bool  # these are all edges, not a random sample
+    pearson: float  # of weight and absolute effect
     spearman: float
     looked_at_but_useless: tuple[Effect, ...]
     useful_but_little_looked_at: tuple[Effect, ...]

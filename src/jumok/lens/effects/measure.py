@@ -90,7 +90,12 @@ def effect(
     count = progress or (lambda done, total: None)
     with Lens(model, tokenizer, report=report) as lens:
         runner = EditRunner(lens, inputs, settings, metric)
-        sites = _select_sites(runner, layers)
+        sites = runner.capture.sites.names
+        if layers is not None:
+            selected = [layers] if isinstance(layers, int | str) else layers
+            sites = [runner.capture.sites.find(layer) for layer in selected]
+        if not sites:
+            raise ArgumentError("layers is empty; omit it to measure all layers")
         sampled: tuple[Effect, ...] = ()
         if over == "heads":
             rows = measure_heads(runner, sites, Ablate(by=by, seed=seed, source=source), count)
@@ -126,17 +131,6 @@ def _check_options(over: str, by: str, source: Capture | None, verify: int | Non
         raise ArgumentError(f"controls must be at least 1, not {controls}")
     if verify is not None and verify < 1:
         raise ArgumentError(f"verify must be at least 1, or None to measure every edge; not {verify}")
-
-
-def _select_sites(runner: EditRunner, layers: int | str | Iterable[int | str] | None) -> list[str]:
-    """Return the site names of the selected layers."""
-    sites = runner.capture.sites
-    if layers is None:
-        return sites.names
-    selected = [sites.find(layer) for layer in ([layers] if isinstance(layers, int | str) else layers)]
-    if not selected:
-        raise ArgumentError("layers is empty; omit it to measure all layers")
-    return selected
 
 
 def measure_heads(runner: EditRunner, sites: Sequence[str], ablation: Ablate, progress: Progress) -> tuple[Effect, ...]:

@@ -73,12 +73,7 @@ class Metric(ABC):
 
     @abstractmethod
     def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
-        """Compute the metric of each text.
-
-        Args:
-            logits: The output of the edited model, ``[batch, ...]``.
-            clean: The output of the unedited model for the same text, ``[1, ...]``.
-        """
+        """Compute the metric of each text: of the edited output ``[batch, ...]``, given the clean one ``[1, ...]``."""
 
     @abstractmethod
     def describe(self, tokenizer: TextTokenizer | None = None) -> str:

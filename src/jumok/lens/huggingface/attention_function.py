@@ -75,10 +75,14 @@ def create_attention_function(implementation: str) -> Callable[..., tuple[Tensor
         _check_arguments(module, name, arguments)
         if arguments.get("sliding_window") is not None:  # a static cache with a window overwrites its keys in place
             key = key.clone()
-        causal = _decide_causality(module, is_causal, implementation)
+        # without a mask, the eager functions of transformers allow everything, and the others what the module says
+        causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+        causal = causal and implementation != "eager"
         mask, bias, queries, keys = read_mask(module, query, key, attention_mask, causal, sites)
-        if indices is not None:
-            selected = select_indexed_keys(indices, queries, keys)
+        if indices is not None:  # [batch, query, selected]: the keys that the model selected for each query
+            table = torch.zeros(*indices.shape[:2], len(keys), dtype=torch.bool, device=indices.device)
+            table.scatter_(-1, indices.long(), True)
+            selected = TableMask(table[:, None], queries.start, keys.start)
             mask = selected if mask is None else mask & selected
         if position_bias is not None:
             # the table covers all keys of the cache; a decoding step needs the last rows and the keys so far
@@ -101,15 +105,6 @@ def create_attention_function(implementation: str) -> Callable[..., tuple[Tensor
         return output.transpose(1, 2).contiguous(), None
 
     return compute_attention
-
-
-def _decide_causality(module: nn.Module, is_causal: bool | None, implementation: str) -> bool:
-    """Return whether an attention without a mask is causal, as in the model's own implementation."""
-    if implementation == "eager":
-        return False  # without a mask, the eager functions of transformers allow everything
-    if is_causal is not None:
-        return is_causal
-    return bool(getattr(module, "is_causal", True))  # the default of transformers' other implementations
 
 
 def _check_arguments(module: nn.Module, name: str, arguments: dict[str, Any]) -> None:
@@ -185,13 +180,6 @@ def read_mask(
     return MaskArguments(*read_table(table, queries, keys), queries, keys)
 
 
-def select_indexed_keys(indices: Tensor, queries: range, keys: range) -> Mask:
-    """Return a mask that allows the keys that a model selected for each query, ``[batch, query, selected]``."""
-    table = torch.zeros(*indices.shape[:2], len(keys), dtype=torch.bool, device=indices.device)
-    table.scatter_(-1, indices.long(), True)
-    return TableMask(table[:, None], queries.start, keys.start)
-
-
 @contextmanager
 def replace_longformer_attention(model: nn.Module, scope: ForwardScope) -> Iterator[None]:
     """Replace the attentions of Longformer and LED (Beltagy et al. 2020) while the context is open.
@@ -220,7 +208,11 @@ def _create_longformer_forward(module: Any, scope: ForwardScope) -> Callable[...
         site = scope.sites.name_call(scope.sites.get_name(module), range(length))
 
         def compute(suffix: str, mask: Mask, query: nn.Module, key: nn.Module, value: nn.Module) -> Tensor:
-            heads = (_split_heads(layer(hidden_states), module.num_heads) for layer in (query, key, value))
+            # [batch, head, length, head_width]
+            heads = (
+                layer(hidden_states).unflatten(-1, (module.num_heads, -1)).transpose(1, 2)
+                for layer in (query, key, value)
+            )
             return scope.attend(*heads, mask=mask, site=f"{site}{suffix}")
 
         local_rows = _select_queries(is_real & ~is_global)
@@ -234,11 +226,6 @@ def _create_longformer_forward(module: Any, scope: ForwardScope) -> Callable[...
         return (output.transpose(1, 2).flatten(2),)
 
     return forward
-
-
-def _split_heads(hidden: Tensor, heads: int) -> Tensor:
-    """Return ``[batch, head, length, head_width]``."""
-    return hidden.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def _select_keys(selected: Tensor) -> Mask:

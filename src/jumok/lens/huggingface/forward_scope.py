@@ -96,7 +96,8 @@ class ForwardScope(Listener):
             return
         self._executing.clear()
         self._softmaxes.clear()
-        self.sites.begin_forward(_count_cached_positions(settings.get("past_key_values")))
+        count_cached = getattr(settings.get("past_key_values"), "get_seq_length", None)
+        self.sites.begin_forward(int(count_cached()) if callable(count_cached) else 0)
         if self.recognizer is not None:
             tensors = [
                 argument
@@ -152,9 +153,3 @@ class ForwardScope(Listener):
     def _leave_module(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if self._executing:
             self._executing.pop()
-
-
-def _count_cached_positions(cache: Any) -> int:
-    """Return how many positions a key/value cache of transformers holds."""
-    length = getattr(cache, "get_seq_length", None)
-    return int(length()) if callable(length) else 0

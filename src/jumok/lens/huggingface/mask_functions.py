@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from jumok.attention import mask as masks
-from jumok.attention.grid import BlockGrid, Grid
+from jumok.attention.grid import Grid
 from jumok.attention.mask import Mask
-from jumok.attention.mask.base import PARTIAL
 
 MaskPredicate = Callable[..., Any]  # (batch, head, query, key) -> may attend
 Device = torch.device | str
@@ -115,9 +114,6 @@ class PredicateMask(Mask):
     def evaluate(self, grid: Grid) -> Tensor:
         coordinates = torch.broadcast_tensors(grid.batch, grid.head, grid.query, grid.key)
         return self.function(*coordinates).to(torch.bool)
-
-    def classify_blocks(self, blocks: BlockGrid) -> Tensor:
-        return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:
         return get_factory_name(self.function) or "predicate"

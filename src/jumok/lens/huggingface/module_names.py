@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -101,7 +102,8 @@ def find_residual_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
     blocks: dict[str, nn.Module] = {}
     for name, module in modules.items():
-        if not _is_attention(name, module):
+        # by its class ("BertSelfAttention") or its name ("self_attn")
+        if "attention" not in type(module).__name__.lower() and "attn" not in name.rpartition(".")[2]:
             continue
         containing = [element for element in elements if name == element or name.startswith(f"{element}.")]
         candidates = [element for element in containing if element in with_mlp] or containing
@@ -122,11 +124,6 @@ def find_attention_modules(model: nn.Module) -> list[nn.Module]:
         for module in model.modules()
         if is_named(module) and sum(is_named(part) for part in module.modules()) == 1
     ]
-
-
-def _is_attention(name: str, module: nn.Module) -> bool:
-    """Return whether a module is an attention, by its class ("BertSelfAttention") or its name ("self_attn")."""
-    return "attention" in type(module).__name__.lower() or "attn" in name.rpartition(".")[2]
 
 
 class TapPoint(NamedTuple):
@@ -167,38 +164,30 @@ def register_taps(
     handles: list[RemovableHandle] = []
     for module, name, word in points:
         if word == "input":
-            hook = limit(_create_input_hook(name, name_input))
+            hook = limit(partial(_tap_input, name, name_input))
             handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
         else:
-            handles.append(module.register_forward_hook(limit(_create_output_hook(name, word, name_site))))
+            handles.append(module.register_forward_hook(limit(partial(_tap_output, name, word, name_site))))
     return handles
 
 
-def _create_input_hook(
-    name: str, name_site: NameSite
-) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], ModuleArguments | None]:
-    """Create a forward pre-hook that passes the hidden states that enter a block to ``tap()``."""
-
-    def tap_input(module: nn.Module, inputs: tuple[Any, ...], settings: dict[str, Any]) -> ModuleArguments | None:
-        if inputs and isinstance(inputs[0], Tensor):
-            return (tap(f"{name_site(name)}.input", inputs[0]), *inputs[1:]), settings
-        if isinstance(settings.get("hidden_states"), Tensor):
-            hidden = tap(f"{name_site(name)}.input", settings["hidden_states"])
-            return inputs, {**settings, "hidden_states": hidden}
-        return None
-
-    return tap_input
+def _tap_input(
+    name: str, name_site: NameSite, module: nn.Module, inputs: tuple[Any, ...], settings: dict[str, Any]
+) -> ModuleArguments | None:
+    """Pass the hidden states that enter a block to ``tap()``: a forward pre-hook."""
+    if inputs and isinstance(inputs[0], Tensor):
+        return (tap(f"{name_site(name)}.input", inputs[0]), *inputs[1:]), settings
+    if isinstance(settings.get("hidden_states"), Tensor):
+        hidden = tap(f"{name_site(name)}.input", settings["hidden_states"])
+        return inputs, {**settings, "hidden_states": hidden}
+    return None
 
 
-def _create_output_hook(
-    name: str, word: str, name_site: NameSite
-) -> Callable[[nn.Module, tuple[Any, ...], ModuleOutput], ModuleOutput]:
-    """Create a forward hook that passes a module's output, or the first element of a tuple, to ``tap()``."""
-
-    def tap_output(module: nn.Module, inputs: tuple[Any, ...], output: ModuleOutput) -> ModuleOutput:
-        site = f"{name_site(name)}.{word}"
-        if isinstance(output, tuple):
-            return (tap(site, output[0]), *output[1:])
-        return tap(site, output)
-
-    return tap_output
+def _tap_output(
+    name: str, word: str, name_site: NameSite, module: nn.Module, inputs: tuple[Any, ...], output: ModuleOutput
+) -> ModuleOutput:
+    """Pass a module's output, or the first element of a tuple, to ``tap()``: a forward hook."""
+    site = f"{name_site(name)}.{word}"
+    if isinstance(output, tuple):
+        return (tap(site, output[0]), *output[1:])
+    return tap(site, output)

@@ -28,8 +28,6 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from .torch_functions import compute_multihead, parse_batched_product
 
 PRODUCTS = frozenset({"matmul", "__matmul__", "bmm"})
-PRODUCTS_WITH_SUM = frozenset({"baddbmm"})
-SOFTMAX = frozenset({"softmax"})
 FILLS = frozenset({"masked_fill", "masked_fill_"})
 MULTIPLICATIONS = frozenset({"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"})
 DIVISIONS = frozenset({"div", "__div__", "__truediv__", "div_", "__itruediv__", "divide", "true_divide"})
@@ -81,12 +79,10 @@ class RecognizedAttention:
 
 
 class AttentionRecognizer(TorchFunctionMode):
-    """Finds attentions among the operations of torch, while it is active.
+    """Finds attentions among the operations of torch, while it is active, and counts them.
 
-    Attributes:
-        batch: The number of batch rows of the model's inputs; it separates batch and heads in tensors without a head
-            axis.
-        count: The number of attentions found so far.
+    ``batch`` is the number of batch rows of the model's inputs: it separates batch and heads in tensors without a head
+    axis.
     """
 
     def __init__(
@@ -131,12 +127,12 @@ class AttentionRecognizer(TorchFunctionMode):
             return self._follow_einsum(func, args, kwargs)
         if name in PRODUCTS and len(args) == 2:
             return self._follow_product(func, args, kwargs, args[0], args[1])
-        if name in PRODUCTS_WITH_SUM:
+        if name == "baddbmm":
             output = func(*args, **kwargs)
             arguments = {**dict(zip(("input", "batch1", "batch2"), args, strict=False)), **kwargs}
             self._remember_product(output, arguments["batch1"], arguments["batch2"], float(kwargs.get("alpha", 1.0)))
             return output
-        if name in SOFTMAX:
+        if name == "softmax":
             self._report_softmax()
         source = next(
             (argument for argument in args if isinstance(argument, Tensor) and argument in self._followed), None
@@ -157,8 +153,10 @@ class AttentionRecognizer(TorchFunctionMode):
             if name in FILLS and source is args[0] and args[2] == 0:  # weights of forbidden cells, set to 0 once more
                 scores = followed.scores.masked_fill(args[1], -torch.inf)
                 self._remember(output, FollowedWeights(followed.product, scores))
-        elif name in SOFTMAX and _is_last_axis(args, kwargs, output):
-            self._remember(output, FollowedWeights(followed, source))
+        elif name == "softmax":
+            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            if axis in (-1, output.dim() - 1):  # the keys
+                self._remember(output, FollowedWeights(followed, source))
         elif output.shape[-2:] != source.shape[-2:]:
             return
         elif name in MULTIPLICATIONS | DIVISIONS and (scaled := _scale_product(followed, name, args)) is not None:
@@ -204,7 +202,8 @@ class AttentionRecognizer(TorchFunctionMode):
         if isinstance(weights, FollowedWeights) and product.keeps_left_order:
             attention = self._arrange(weights, product.right)
             if attention is not None:
-                return product.restore_order(self._compute(attention).to(product.operand.dtype))
+                # in the order of axes that the einsum returns
+                return self._compute(attention).to(product.operand.dtype).permute(product.output_order)
         output = func(*args, **kwargs)
         if product.keeps_output_order:
             self._remember_product(output, product.left, product.right)
@@ -252,12 +251,6 @@ class AttentionRecognizer(TorchFunctionMode):
             query_, key_, value_, arguments.get("scale"), added=added, is_causal=bool(arguments.get("is_causal"))
         )
         return _restore_axes(self._compute(attention).to(query.dtype), query)
-
-
-def _is_last_axis(args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor) -> bool:
-    """Return whether a softmax is taken over the last axis, the keys."""
-    axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
-    return axis in (-1, output.dim() - 1)
 
 
 def _scale_product(product: FollowedProduct, name: str, args: Sequence[Any]) -> FollowedProduct | None:

@@ -315,15 +315,10 @@ def _compare_tensors(
     return OutputDifference(name, size, precision * max(1.0, largest))
 
 
-class MapsRun(NamedTuple):
-    """A forward pass that returned attention maps."""
-
-    attentions: dict[str, CapturedAttention]
-    output: Any
-
-
-def run_with_maps(model: nn.Module, inputs: tuple[Any, ...], settings: Mapping[str, Any]) -> MapsRun:
-    """Run a model whose attention cannot be routed, and read the attention maps that it returns itself."""
+def run_with_maps(
+    model: nn.Module, inputs: tuple[Any, ...], settings: Mapping[str, Any]
+) -> tuple[dict[str, CapturedAttention], Any]:
+    """Run a model whose attention cannot be routed; return the maps that it returns itself, and its output."""
     tokens = settings.get("input_ids", inputs[0] if inputs else None)
     length = tokens.shape[1] if isinstance(tokens, Tensor) and tokens.dim() == 2 else 0
     if length > MAX_MAP_LENGTH:
@@ -344,7 +339,7 @@ def run_with_maps(model: nn.Module, inputs: tuple[Any, ...], settings: Mapping[s
                 attentions[full_site] = WeightTable(full_site, table=table.detach())
     if not attentions:
         raise ArgumentError(f"{type(model).__name__} returns no attention maps")
-    return MapsRun(attentions, output)
+    return attentions, output
 
 
 def _check_map(model: nn.Module, name: str, table: Tensor) -> None:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from jumok.attention.bias import Bias
-from jumok.attention.grid import BlockGrid, Grid
+from jumok.attention.grid import Grid
 from jumok.attention.mask import Mask
-from jumok.attention.mask.base import PARTIAL
 
 #: A score that is lower than the largest score of its row by this much has weight 0 in every dtype. Models mark
 #: forbidden cells by adding -10,000, -1e9 or the smallest number.
 FORBIDDEN_GAP = 1000.0
 SMALLEST_BIAS = 2e-6  # differences below this share of the largest score are rounding errors, not a bias
 
-
-class TableArguments(NamedTuple):
-    """What ``attend()`` needs of a table of numbers that are added to the scores; None allows all, or adds nothing."""
-
-    mask: Mask | None
-    bias: Bias | None
+#: what ``attend()`` needs of a table of numbers that are added to the scores; None allows all, or adds nothing
+TableArguments = tuple[Mask | None, Bias | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +48,6 @@ class TableMask(Mask):
     def evaluate(self, grid: Grid) -> Tensor:
         return _read_cells(self.table, grid, self.first_query, self.first_key)
 
-    def classify_blocks(self, blocks: BlockGrid) -> Tensor:
-        return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
-
     def __repr__(self) -> str:
         return f"given(bool{list(self.table.shape)})"
 
@@ -75,7 +66,7 @@ def read_table(table: Tensor, queries: range, keys: range) -> TableArguments:
     are added to the scores, of which very low ones forbid a cell and others are a bias."""
     table = table.expand(-1, -1, -1, len(keys))
     if table.dtype == torch.bool:
-        return TableArguments(_build_mask(table, queries, keys), None)
+        return _build_mask(table, queries, keys), None
     highest = table.amax(-1, keepdim=True)
     # In a row without an allowed cell all numbers are equally low, and the model attends to all of them. A number that
     # is so low that it absorbs the scores must stay low: the weights of such a row are equal.
@@ -84,8 +75,8 @@ def read_table(table: Tensor, queries: range, keys: range) -> TableArguments:
     numbers = torch.where(allowed, table.clamp(min=absorbing), 0.0)
     mask = _build_mask(allowed, queries, keys)
     if not bool(numbers.any()):
-        return TableArguments(mask, None)
-    return TableArguments(mask, TableBias(_merge_equal(numbers), queries.start, keys.start))
+        return mask, None
+    return mask, TableBias(_merge_equal(numbers), queries.start, keys.start)
 
 
 def _build_mask(allowed: Tensor, queries: range, keys: range) -> TableMask | None:

@@ -23,27 +23,14 @@ UNSUPPORTED = ("bias_k", "bias_v", "add_zero_attn", "static_k", "static_v", "is_
 
 @dataclass(frozen=True)
 class BatchedProduct:
-    """An einsum of two tensors that is a batched product ``left @ right``.
+    """An einsum of two tensors that is a batched product ``left @ right``."""
 
-    Attributes:
-        operand: The first tensor as it was passed.
-        left: The first tensor, rearranged to ``[batch, head, row, inner]``.
-        right: The second tensor, rearranged to ``[batch, head, inner, column]``.
-        keeps_left_order: Whether the first tensor had this order already.
-        keeps_output_order: Whether the einsum returns ``[batch, head, row, column]``.
-        output_order: For each axis of the einsum's output, its index in ``[batch, head, row, column]``.
-    """
-
-    operand: Tensor
-    left: Tensor
-    right: Tensor
-    keeps_left_order: bool
-    keeps_output_order: bool
-    output_order: tuple[int, ...]
-
-    def restore_order(self, output: Tensor) -> Tensor:
-        """Rearrange a product ``[batch, head, row, column]`` to the order in which the einsum returns it."""
-        return output.permute(self.output_order)
+    operand: Tensor  # the first tensor as it was passed
+    left: Tensor  # the first tensor, rearranged to [batch, head, row, inner]
+    right: Tensor  # the second tensor, rearranged to [batch, head, inner, column]
+    keeps_left_order: bool  # the first tensor had this order already
+    keeps_output_order: bool  # the einsum returns [batch, head, row, column]
+    output_order: tuple[int, ...]  # for each axis of the einsum's output, its index in [batch, head, row, column]
 
 
 def parse_batched_product(args: Sequence[Any]) -> BatchedProduct | None:
@@ -88,10 +75,9 @@ def parse_batched_product(args: Sequence[Any]) -> BatchedProduct | None:
 
 
 def compute_multihead(args: Sequence[Any], kwargs: Mapping[str, Any], attend: Attend) -> tuple[Tensor, None] | None:
-    """Compute ``torch.nn.functional.multi_head_attention_forward`` without its weights.
+    """Compute ``multi_head_attention_forward`` of torch: [query, batch, width] and None in place of weights.
 
-    Returns:
-        The output ``[query, batch, width]`` and None instead of weights; None where the arguments are unsupported.
+    None alone means that the arguments are unsupported.
     """
     bound = inspect.signature(functional.multi_head_attention_forward).bind(*args, **kwargs)
     bound.apply_defaults()
