@@ -24,22 +24,13 @@ LAST_LOGITS_ARGUMENTS = ("last", "logits_to_keep")  # Jumok, transformers
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Facts about a model; None where the model does not have or state one.
+    """Facts about a model; None where the model does not have or state one."""
 
-    Attributes:
-        vocabulary: The number of tokens; of two vocabularies (source and target) the larger one.
-        context_length: The longest token sequence that the model accepts.
-        embedding: The token embedding ``[token, width]``, for models whose embedding is a direct submodule
-            ``embedding``.
-        last_logits_argument: The argument of ``forward`` that limits how many logits are computed.
-        has_cache_setting: Whether ``forward`` accepts ``use_cache``, as in transformers.
-    """
-
-    vocabulary: int | None
-    context_length: int | None
-    embedding: Float[Tensor, "token width"] | None
-    last_logits_argument: str | None
-    has_cache_setting: bool
+    vocabulary: int | None  # the number of tokens; of two vocabularies (source and target) the larger one
+    context_length: int | None  # the longest token sequence that the model accepts
+    embedding: Float[Tensor, "token width"] | None  # of models whose embedding is a direct submodule of this name
+    last_logits_argument: str | None  # the argument of forward that limits how many logits are computed
+    has_cache_setting: bool  # forward accepts use_cache, as in transformers
 
     @staticmethod
     def read(model: nn.Module) -> ModelFacts:

@@ -36,9 +36,6 @@ SAMPLE_RATE = 16_000  # one second of silence
 def find_support_level(model: nn.Module | Loaded | LoadedTransformers) -> Support:
     """Return how far the lens supports a model: it is opened, and runs a short text or a blank image.
 
-    Args:
-        model: A model of Jumok or of transformers, or one that was loaded with its files.
-
     >>> import jumok
     >>> find_support_level(jumok.load("tiny"))
     Support(level='own family', reason='gpt', route=None)
@@ -46,25 +43,26 @@ def find_support_level(model: nn.Module | Loaded | LoadedTransformers) -> Suppor
     module = model.model if isinstance(model, Loaded | LoadedTransformers) else model
     if isinstance(module, Model):
         return Support(OWN_FAMILY, module.family)
-    reason = ""
+    reason, name = "", type(module).__name__
     try:
         with Lens(model) as lens:
             for inputs in build_sample_inputs(module, lens.tokenizer):
-                reason = _run_sample(lens, inputs)
-                if not reason and lens.support is not None:
-                    return _describe_support(module, lens.support)
+                try:
+                    with quiet_transformers():
+                        lens.run(**inputs)
+                except Exception as error:  # a model may fail anywhere on an input that is not meant for it
+                    reason = f"{name} does not run in the lens: {str(error)[:300]}"
+                    continue
+                support = lens.support
+                assert support is not None  # of a model of transformers that has run
+                if support.level == EDITABLE:
+                    incomplete = f"; {support.reason}" if support.reason else ""
+                    return Support(EDITABLE, f"{name} of transformers, through attend(){incomplete}")
+                return Support(support.level, f"{name} of transformers returns its maps itself: {support.reason}")
     except JumokError as error:
         return Support(REFUSED, str(error))
-    unknown = f"{type(module).__name__} reads {module.main_input_name}, and there is no sample of that to test it with"
+    unknown = f"{name} reads {module.main_input_name}, and there is no sample of that to test it with"
     return Support(REFUSED, reason or unknown)
-
-
-def _describe_support(model: nn.Module, support: Support) -> Support:
-    """Describe what a successful run has shown."""
-    if support.level == EDITABLE:
-        incomplete = f"; {support.reason}" if support.reason else ""
-        return Support(EDITABLE, f"{type(model).__name__} of transformers, through attend(){incomplete}")
-    return Support(support.level, f"{type(model).__name__} of transformers returns its maps itself: {support.reason}")
 
 
 def build_sample_inputs(model: Any, tokenizer: TextTokenizer | None) -> Iterator[dict[str, Any]]:
@@ -84,16 +82,6 @@ def build_sample_inputs(model: Any, tokenizer: TextTokenizer | None) -> Iterator
         yield {main: samples[main], **decoder}
     if samples["pixel_values"] is not None and hasattr(model.config, "vision_config"):
         yield {"input_ids": samples["input_ids"], "pixel_values": samples["pixel_values"], **decoder}
-
-
-def _run_sample(lens: Lens, inputs: dict[str, Any]) -> str:
-    """Run a sample, and return why it failed; "" if it did not."""
-    try:
-        with quiet_transformers():
-            lens.run(**inputs)
-    except Exception as error:  # a model of transformers may fail anywhere on an input that is not meant for it
-        return f"{type(lens.model).__name__} does not run in the lens: {str(error)[:300]}"
-    return ""
 
 
 def _build_tokens(model: Any, tokenizer: TextTokenizer | None) -> torch.Tensor:

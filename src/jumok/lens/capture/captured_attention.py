@@ -16,7 +16,7 @@ from torch import Tensor
 from jumok.attention.bias import Bias
 from jumok.attention.grid import Grid, Positions
 from jumok.attention.mask import Mask
-from jumok.attention.score import Score
+from jumok.attention.score import ScaledDot, Score
 
 FULL_ROW_KEYS = 4096  # rows with at most this many keys are computed completely, in float64
 
@@ -46,6 +46,11 @@ class CapturedCall:
     def keys(self) -> int:
         """The number of keys."""
         return self.key.shape[2]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The captured tensors, for the memory that they take."""
+        return [tensor for tensor in (self.query, self.key, self.logsumexp) if tensor is not None]
 
     def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
         """Compute the weights of a tile."""
@@ -184,11 +189,8 @@ class CapturedAttention:
     @property
     def bytes(self) -> int:
         """The memory of the captured tensors, in bytes."""
-        tensors = [
-            tensor for call in self.calls for tensor in (call.query, call.key, call.logsumexp) if tensor is not None
-        ]
-        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-        return sum(storages.values())
+        storages = [tensor.untyped_storage() for call in self.calls for tensor in call.tensors]
+        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
     def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
         """Compute the weights of a tile; keys that a call did not have get weight 0."""
@@ -234,53 +236,25 @@ class CapturedAttention:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-@dataclass
-class WeightTable(CapturedAttention):
-    """The weights of one attention that a model returned itself: they can be read, but not edited."""
+class WeightTable(CapturedCall):
+    """Weights [batch, head, query, key] that a model returned itself: they can be read, but not edited."""
 
-    table: Tensor = field(default_factory=lambda: torch.zeros(1, 1, 0, 0))  # [batch, head, query, key]
-
-    @property
-    def heads(self) -> int:
-        return self.table.shape[1]
-
-    @property
-    def batch(self) -> int:
-        return self.table.shape[0]
+    def __init__(self, table: Tensor) -> None:
+        batch, heads, queries, keys = table.shape
+        query, key = table.new_empty(batch, heads, queries, 0), table.new_empty(batch, heads, keys, 0)
+        super().__init__(query, key, None, None, ScaledDot(), range(queries), range(keys))
+        self.table = table
 
     @property
-    def queries(self) -> int:
-        return self.table.shape[2]
-
-    @property
-    def keys(self) -> int:
-        return self.table.shape[3]
-
-    @property
-    def query_positions(self) -> list[int]:
-        return list(range(self.queries))
-
-    @property
-    def key_positions(self) -> list[int]:
-        return list(range(self.keys))
-
-    @property
-    def device(self) -> torch.device:
-        return self.table.device
-
-    @property
-    def bytes(self) -> int:
-        return self.table.untyped_storage().nbytes()
-
-    def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
-        return self.table[row, head, queries, keys].float()
+    def tensors(self) -> list[Tensor]:
+        return [self.table]
 
     @property
     def needs_full_rows(self) -> bool:
         return False
 
-    def bound_keys(self, queries: slice) -> tuple[int, int]:
-        return 0, self.keys
+    def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
+        return self.table[row, head, queries, keys].float()
 
     def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
         return self.table[row, head, queries, keys] > 0

@@ -114,7 +114,7 @@ class Capture:
     @property
     def has_only_maps(self) -> bool:
         """Whether the weights were returned by a model of transformers that the lens can only look at."""
-        return any(isinstance(attention, WeightTable) for attention in self.attentions.values())
+        return any(isinstance(attention.calls[0], WeightTable) for attention in self.attentions.values())
 
     @property
     def logits(self) -> Tensor:

@@ -30,19 +30,14 @@ def check_keep(keep: str | Sequence[str]) -> tuple[str, ...]:
 
 
 class Recorder(Listener):
-    """Records the values that ``attend()`` passes to ``tap()``.
-
-    Attributes:
-        attentions: The recorded attentions by site, in execution order.
-        activations: The additional tensors named by ``keep``, by full site name ("blocks.0.attention.output").
-    """
+    """Records the values that ``attend()`` passes to ``tap()``."""
 
     only_reads = True
 
     def __init__(self, keep: tuple[str, ...] = ()) -> None:
         self.keep = frozenset(keep)
-        self.attentions: dict[str, CapturedAttention] = {}
-        self.activations: dict[str, Tensor] = {}
+        self.attentions: dict[str, CapturedAttention] = {}  # by site, in execution order
+        self.activations: dict[str, Tensor] = {}  # by full site name ("blocks.0.attention.output")
         self._incomplete_calls: dict[str, dict[str, Any]] = {}
 
     def accepts(self, site: str) -> bool:
@@ -71,7 +66,11 @@ class Recorder(Listener):
             self.attentions[site].calls[-1].logsumexp = value.detach()
             return
         incomplete = self._incomplete_calls.setdefault(site, {})
-        incomplete[word] = _copy_if_view(value.detach()) if isinstance(value, Tensor) else value
+        if isinstance(value, Tensor):
+            value = value.detach()
+            if value.untyped_storage().nbytes() > value.nbytes:  # a view would keep a larger tensor in memory
+                value = value.clone()
+        incomplete[word] = value
         if word == "positions":
             arguments = self._incomplete_calls.pop(site)
             query_positions, key_positions = arguments.pop("positions")
@@ -80,29 +79,19 @@ class Recorder(Listener):
             self.attentions.setdefault(site, CapturedAttention(site)).calls.append(call)
 
 
-def _copy_if_view(tensor: Tensor) -> Tensor:
-    """Copy queries and keys that are views of a larger tensor, which would otherwise stay in memory with the values."""
-    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
-
-
 class StepRecorder(Recorder):
     """A recorder of a generation, whose calls share their keys, so that its memory grows linearly with the text."""
 
     def __call__(self, site: str, value: Any) -> Any:
         attention_site, _, word = site.rpartition(".")
         super().__call__(site, value)
-        if word == "positions":  # they complete a call
-            _share_keys(self.attentions[attention_site])
+        if word != "positions" or len(self.attentions[attention_site].calls) < 2:
+            return value
+        # the positions complete a call: where its keys begin with those of earlier ones, these become a part of them
+        *earlier_calls, last = self.attentions[attention_site].calls
+        before = earlier_calls[-1].key
+        if torch.equal(last.key[:, :, : before.shape[2]], before):
+            for call in earlier_calls:
+                if call.key.data_ptr() == before.data_ptr():
+                    call.key = last.key[:, :, : call.keys]
         return value
-
-
-def _share_keys(attention: CapturedAttention) -> None:
-    """Replace the keys of the last call but one by a part of those of the last call, where they are equal."""
-    if len(attention.calls) < 2:
-        return
-    earlier, last = attention.calls[-2:]
-    start = last.key[:, :, : earlier.keys]
-    if torch.equal(start, earlier.key):
-        for call in attention.calls[:-1]:
-            if call.key.data_ptr() == earlier.key.data_ptr():
-                call.key = last.key[:, :, : call.keys]

@@ -14,9 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.attention.grid import BlockGrid, Grid
+from jumok.attention.grid import Grid
 from jumok.attention.mask import Mask
-from jumok.attention.mask.base import PARTIAL
 from jumok.errors import ArgumentError
 from jumok.lens.capture.recorder import RECORDED, Recorder
 from jumok.lens.sites import Sites, normalize_index
@@ -29,14 +28,10 @@ RowIndices = Int[Tensor, " row"]
 
 
 class EditListener(Listener):
-    """Applies a list of edits to a model, in their order.
-
-    Attributes:
-        edits_by_tap: The edits of each tap, by its full name ("blocks.3.attention.mask").
-    """
+    """Applies a list of edits to a model, in their order."""
 
     def __init__(self, edits: Sequence[Edit], sites: Sites, model: nn.Module) -> None:
-        self.edits_by_tap: dict[str, list[Edit]] = {}
+        self.edits_by_tap: dict[str, list[Edit]] = {}  # by the full name of the tap ("blocks.3.attention.mask")
         for edit in edits:
             # a decoder's block has two attentions, but one MLP and one residual stream: each edit applies once
             for tap in dict.fromkeys(edit.find_taps(sites, model)):
@@ -166,9 +161,6 @@ class ForbidOneEdge(Mask):
         batch = grid.batch
         head, query, key = (indices.to(batch.device)[batch] for indices in (self.heads, self.queries, self.keys))
         return ~((grid.head == head) & (grid.query == query) & (grid.key == key))
-
-    def classify_blocks(self, blocks: BlockGrid) -> Tensor:
-        return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:
         return f"all_but_one_edge({len(self.heads)} rows)"

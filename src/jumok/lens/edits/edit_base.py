@@ -16,6 +16,7 @@ from typing import Any, ClassVar, SupportsIndex, TypeGuard
 
 from torch import Tensor, nn
 
+from jumok.attention import mask as masks
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
 from jumok.lens.capture.captured_attention import CapturedAttention
@@ -26,6 +27,8 @@ Layer = int | str | None
 Indices = int | Iterable[int] | None  # stored as an index or a sorted tuple
 INDEX_FIELDS = ("head", "query", "key", "batch", "positions")
 MAX_INDEX = 2**31
+#: the parts of a layer, and what ``keep`` records of each
+KEPT_WORDS = {"attention": "output", "mlp": "feedforward_output", "residual": "input"}
 
 
 @dataclass(frozen=True)
@@ -87,17 +90,29 @@ class Edit:
             raise ArgumentError(
                 f"layer must be an integer, the name of a site, or None for all; not {abbreviate(content)}"
             )
+        elif name == "part":
+            check_option(name, content, KEPT_WORDS)
+        elif name == "source" and not (content is None or isinstance(content, Capture)):
+            raise ArgumentError(f"source must be a capture, or its name in JSON, not {abbreviate(content)}")
 
     @classmethod
     def parse_field(cls, name: str, content: object, captures: Mapping[str, Capture]) -> Any:
-        """Return the content of a field from its JSON form.
+        """Return the content of a field from its JSON form: a mask from its expression, a source from its name.
 
         Args:
             name: The name of the field.
             content: Its content in JSON.
             captures: The captures that the edit may use, by name.
         """
-        return content
+        if name == "mask" and isinstance(content, str):
+            return masks.parse(content)
+        if name != "source" or not isinstance(content, str):
+            return content
+        if content not in captures:
+            raise ArgumentError(
+                f"this edit needs the capture {content[:80]!r}; pass it in captures={{{content[:80]!r}: ...}}"
+            )
+        return captures[content]
 
     def find_taps(self, sites: Sites, model: nn.Module) -> list[str]:
         """Return the full names of the taps that the edit changes.

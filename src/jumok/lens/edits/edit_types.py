@@ -1,16 +1,14 @@
 """The five edits. A new edit is one class here.
 
-It says everything about itself: its fields, their checks (``check_field``) and their JSON (``parse_field``), the taps
-that it changes (``tap_word`` or ``find_taps``), and the change (``apply``).
+It says everything about itself: its fields and their checks (``check_field``), the taps that it changes (``tap_word``
+or ``find_taps``), and the change (``apply``).
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
 from dataclasses import dataclass
 from reprlib import repr as abbreviate  # limits depth and length
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +21,7 @@ from jumok.lens.capture.model_capture import Capture
 from jumok.lens.sites import Sites, find_block, find_mlp, find_sites_of_block
 
 from .ablation import ABLATION_METHODS, ablate_output, read_source
-from .edit_base import Edit, Indices, Layer, TapCall, as_tuple, check_option, is_integer_like
-
-#: the parts of a layer, and what ``keep`` records of each
-KEPT_WORDS = {"attention": "output", "mlp": "feedforward_output", "residual": "input"}
+from .edit_base import KEPT_WORDS, Edit, Indices, Layer, TapCall, as_tuple, check_option, is_integer_like
 
 
 @dataclass(frozen=True)
@@ -63,15 +58,9 @@ class Ablate(Edit):
     def check_field(cls, name: str, content: object) -> None:
         if name == "by":
             check_option(name, content, ABLATION_METHODS)
-        elif name in ("part", "source"):
-            _check_part_or_source(name, content)
         elif name == "seed" and not (is_integer_like(content) and 0 <= operator.index(content) < 2**63):
             raise ArgumentError(f"seed must be an integer from 0 to 2**63 - 1, not {abbreviate(content)}")
         super().check_field(name, content)
-
-    @classmethod
-    def parse_field(cls, name: str, content: object, captures: Mapping[str, Capture]) -> Any:
-        return _find_capture(content, captures) if name == "source" else content
 
     def find_taps(self, sites: Sites, model: nn.Module) -> list[str]:
         if self.part == "attention" and self.head is None:
@@ -164,16 +153,6 @@ class Patch(Edit):
             word = KEPT_WORDS[self.part]
             raise ArgumentError(f"a Patch needs another capture to read from: source=lens.run(..., keep={word!r})")
 
-    @classmethod
-    def check_field(cls, name: str, content: object) -> None:
-        if name in ("part", "source"):
-            _check_part_or_source(name, content)
-        super().check_field(name, content)
-
-    @classmethod
-    def parse_field(cls, name: str, content: object, captures: Mapping[str, Capture]) -> Any:
-        return _find_capture(content, captures) if name == "source" else content
-
     def find_taps(self, sites: Sites, model: nn.Module) -> list[str]:
         return find_part_taps(self.part, self.layer, sites, model)
 
@@ -264,10 +243,6 @@ class Remask(Edit):
             )
         super().check_field(name, content)
 
-    @classmethod
-    def parse_field(cls, name: str, content: object, captures: Mapping[str, Capture]) -> Any:
-        return masks.parse(content) if name == "mask" and isinstance(content, str) else content
-
     def apply(self, value: Mask | None, call: TapCall) -> Mask | None:
         if call.heads is None:
             return self.mask
@@ -322,25 +297,6 @@ def find_part_taps(part: str, layer: Layer, sites: Sites, model: nn.Module) -> l
     if part == "mlp":
         return [f"{find_mlp(model, site)}.feedforward_output" for site in sites.find_all(layer)]
     return [f"{site}.output" for site in sites.find_all(layer)]
-
-
-def _check_part_or_source(name: str, content: object) -> None:
-    """Raise an ArgumentError if the field ``part`` or ``source`` has a wrong type."""
-    if name == "part":
-        check_option(name, content, KEPT_WORDS)
-    elif content is not None and not isinstance(content, Capture):
-        raise ArgumentError(f"source must be a capture, or its name in JSON, not {abbreviate(content)}")
-
-
-def _find_capture(source: object, captures: Mapping[str, Capture]) -> Any:
-    """Return the capture that a source in JSON names; something else is returned unchanged."""
-    if not isinstance(source, str):
-        return source
-    if source not in captures:
-        raise ArgumentError(
-            f"this edit needs the capture {source[:80]!r}; pass it in captures={{{source[:80]!r}: ...}}"
-        )
-    return captures[source]
 
 
 def _check_part_has_heads(part: str, head: Indices) -> None:

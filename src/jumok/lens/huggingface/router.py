@@ -336,7 +336,7 @@ def run_with_maps(
                 _check_map(model, f"{name}[{layer}]", table)
                 block, _, word = site.rpartition(".")
                 full_site = f"{block}.{layer}.{word}" if block else f"layers.{layer}.{word}"
-                attentions[full_site] = WeightTable(full_site, table=table.detach())
+                attentions[full_site] = CapturedAttention(full_site, [WeightTable(table.detach())])
     if not attentions:
         raise ArgumentError(f"{type(model).__name__} returns no attention maps")
     return attentions, output

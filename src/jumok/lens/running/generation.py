@@ -6,6 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -80,16 +81,14 @@ def generate_with_edits(
     prompt = _read_prompt(lens, tuple(convert_input(lens, model_input) for model_input in inputs), dict(settings))
     allowed = _limit_to_context(lens, prompt, limit)
     ends = _find_ends(lens, prompt.settings)
-    decode: Callable[[int], list[int]]
+    decode: Callable[[int], list[int]]  # takes the number of new tokens
     if isinstance(lens.model, Model):
-        model, sampling = lens.model, _read_sampling(prompt.settings)
-
-        def decode(count: int) -> list[int]:
-            return _decode(model, prompt, count, sampling, ends)
+        unknown = next((name for name in prompt.settings if name not in SAMPLING_SETTINGS), None)
+        if unknown is not None:
+            raise ArgumentError(f"unknown setting {unknown!r}; choose from {', '.join(SAMPLING_SETTINGS)}")
+        decode = partial(_decode, lens.model, prompt, parse_sampling(prompt.settings), ends)
     else:
-
-        def decode(count: int) -> list[int]:
-            return _decode_with_transformers(lens.model, prompt, count)
+        decode = partial(_decode_with_transformers, lens.model, prompt)
 
     recorder, token_progress = StepRecorder(keep), TokenProgress(progress, allowed)
     with contextlib.ExitStack() as stack:
@@ -183,15 +182,7 @@ def _find_ends(lens: Lens, settings: Mapping[str, Any]) -> frozenset[int]:
     return find_end_tokens(lens.model, tokenizer)
 
 
-def _read_sampling(settings: Mapping[str, Any]) -> Sampling:
-    """Return the sampling that settings by name describe; without any, the most probable token is chosen."""
-    unknown = next((name for name in settings if name not in SAMPLING_SETTINGS), None)
-    if unknown is not None:
-        raise ArgumentError(f"unknown setting {unknown!r}; choose from {', '.join(SAMPLING_SETTINGS)}")
-    return parse_sampling(settings)
-
-
-def _decode(model: Model, prompt: _Prompt, limit: int, sampling: Sampling, ends: frozenset[int]) -> list[int]:
+def _decode(model: Model, prompt: _Prompt, sampling: Sampling, ends: frozenset[int], limit: int) -> list[int]:
     """Return the new tokens of a model of Jumok."""
     decoder = create_single_decoder(model, prompt.tokens, prompt.inputs[0], limit)
     penalized = [] if model.is_encoder_decoder else prompt.tokens
