@@ -1,8 +1,7 @@
 """Run a model on its task: continue, translate, caption, transcribe, fill, classify, score, embed or predict."""
 
-from .generate_text import GenerationSettings, parse_settings, stream_answer
 from .model_inputs import ModelInput, read_input
-from .run import run, run_task
+from .run import GenerationSettings, parse_settings, run, run_task, stream_answer
 
 __all__ = [
     "GenerationSettings",

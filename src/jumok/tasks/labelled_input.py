@@ -20,8 +20,8 @@ from jumok.errors import ArgumentError
 from jumok.lens.model_facts import DECODER_INPUT
 from jumok.models import Model
 
-from .generate_text import GenerationSettings, stream_answer_tokens
 from .model_inputs import ModelInput, RawInput, encode_text, read_input
+from .run import GenerationSettings, stream_answer_tokens
 from .speech.audio_window import AudioWindow
 from .speech.window_decoding import transcribe_window
 from .transformers_input import generate_answer, generates_answer, label_patches, read_transformers_input

@@ -21,7 +21,7 @@ from jumok.reporting import Progress
 from jumok.retrieval import FolderIndex
 from jumok.tasks.ask import Answer, AskSettings, FusionReader, PromptReader, Reader, Reading, ask, create_reader
 from jumok.tasks.ask.answer_question import NEAR_HITS, measure_controls
-from jumok.tasks.ask.reading import get_token_log_probabilities
+from jumok.tasks.ask.readers import get_token_log_probabilities
 from jumok.tasks.labelled_input import LabelledInput, label_input
 from jumok.tasks.model_inputs import ModelInput
 

@@ -13,7 +13,7 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.models import GPT, GPTConfig, Model, llama_config
 from jumok.tasks.ask import PromptReader
-from jumok.tasks.ask.prompt_reader import build_prompt
+from jumok.tasks.ask.readers import build_prompt
 
 PASSAGES = ("The baby turned into a pig.", "A cat grins.", "Seven maids with seven mops swept for half a year.")
 QUESTION = "What did the baby become?"

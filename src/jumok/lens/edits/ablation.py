@@ -17,7 +17,7 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 from jumok.lens.capture.captured_attention import CapturedAttention, CapturedCall
 from jumok.lens.capture.model_capture import Capture
-from jumok.lens.huggingface.score_tables import FORBIDDEN_GAP
+from jumok.lens.huggingface.mask_functions import FORBIDDEN_GAP
 from jumok.lens.sites import Sites, count_shared_words
 
 if TYPE_CHECKING:

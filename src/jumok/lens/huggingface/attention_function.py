@@ -25,10 +25,8 @@ from jumok.errors import ArgumentError, describe_type
 from jumok.lens.running.model_state import replace_forward
 from jumok.tap import find_listener
 
-from .forward_scope import ForwardScope
-from .mask_functions import MaskTensor
-from .score_tables import TableBias, TableMask, read_table
-from .site_names import SiteNames
+from .forward_scope import ForwardScope, SiteNames
+from .mask_functions import MaskTensor, TableBias, TableMask, read_table
 
 #: the mask contains the window already
 CONTAINED_IN_MASK = frozenset({"sliding_window", "is_causal"})

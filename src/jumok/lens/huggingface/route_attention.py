@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -20,17 +20,12 @@ from jumok.attention import mask as masks
 from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError
 from jumok.lens.running.model_state import change_lock
-from jumok.tap import listen
 
-from .attention_function import create_attention_function, replace_longformer_attention
+from .attention_function import create_attention_function
 from .forward_scope import ForwardScope
-from .mask_functions import create_mask_function
-from .module_names import find_attention_modules, find_tap_points, register_taps
+from .mask_functions import create_mask_function, read_table, split_scores
 from .recognizer import RecognizedAttention
-from .score_tables import read_table, split_scores
 
-#: who computes the attentions in transformers' registry
-REGISTRY, OWN, EAGER = "registry", "own", "eager"
 PREFIX = "jumok-"  # of the names of Jumok's functions in the registries
 
 
@@ -55,44 +50,6 @@ def list_parts(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if isinstance(module, package.PreTrainedModel)]
 
 
-class RoutedModel:
-    """A model of transformers, with what its runs need to know of its modules."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._names = {id(module): name for name, module in model.named_modules()}
-        self._parts = list_parts(model)
-        self._tap_points = find_tap_points(model)
-        self._attentions = find_attention_modules(model)
-
-    @contextmanager
-    def route(self, functions: str, recognize: bool) -> Iterator[ForwardScope]:
-        """Compute the model's attentions with ``attend()`` while the context is open; the run's hooks act meanwhile.
-
-        Args:
-            functions: Who computes the attentions in transformers' registry: "registry" (Jumok's function), "own" (the
-                model's own implementation) or "eager" (its eager functions). The recognizer finds attentions in the
-                last two.
-            recognize: Whether to look for attentions outside the registry.
-        """
-        scope = ForwardScope(self._names, _compute_recognized if recognize else None)
-        implementations: dict[str, Callable[[str], str]] = {
-            REGISTRY: _register_functions,
-            OWN: str,
-            EAGER: lambda _: "eager",
-        }
-        with ExitStack() as stack:
-            stack.enter_context(select_implementation(self._model, implementations[functions]))
-            stack.enter_context(listen(scope))
-            stack.enter_context(replace_longformer_attention(self._model, scope))
-            for handle in register_taps(
-                self._tap_points, scope.sites.name_module_call, scope.sites.name_input, scope.limit
-            ):
-                stack.callback(handle.remove)
-            stack.enter_context(scope.follow(self._model, self._parts, self._attentions))
-            yield scope
-
-
 @contextmanager
 def select_implementation(model: nn.Module, choose: Callable[[str], str]) -> Iterator[None]:
     """Change the implementation of attention of a model and its parts while the context is open.
@@ -112,7 +69,7 @@ def select_implementation(model: nn.Module, choose: Callable[[str], str]) -> Ite
                 config._attn_implementation_internal = implementation
 
 
-def _register_functions(implementation: str) -> str:
+def register_functions(implementation: str) -> str:
     """Register Jumok's functions in place of an implementation, and return their name.
 
     They stay: a call in another thread may have read their name before the run restored the config.
@@ -126,7 +83,7 @@ def _register_functions(implementation: str) -> str:
     return name
 
 
-def _compute_recognized(attention: RecognizedAttention, scope: ForwardScope) -> Tensor:
+def compute_recognized(attention: RecognizedAttention, scope: ForwardScope) -> Tensor:
     """Compute a recognised attention with ``attend()``."""
     query, key = attention.query, attention.key
     queries = scope.sites.locate_queries(query.shape[2])

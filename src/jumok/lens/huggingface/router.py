@@ -11,8 +11,8 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -27,13 +27,16 @@ from jumok.lens.sites import MAX_EXAMPLES
 from jumok.reporting import Report
 from jumok.tap import isolate, listen
 
-from .route_attention import EAGER, OWN, REGISTRY, RoutedModel, list_parts, select_implementation
+from .attention_function import replace_longformer_attention
+from .forward_scope import ForwardScope
+from .module_names import find_attention_modules, find_tap_points, register_taps
+from .route_attention import compute_recognized, list_parts, register_functions, select_implementation
 
 EDITABLE, MAPS_ONLY, REFUSED = "editable", "maps only", "refused"
 #: with more positions, only the logits of the last ones are compared: all of them would take gigabytes
 MAX_COMPARED_POSITIONS, LAST_COMPARED_POSITIONS = 2048, 512
 BOUND = 1e-5  # the largest difference in float32, as a share of the largest number, which counts as at least 1
-EPSILONS = 16  # in lower precision the bound is this many steps of the dtype around 1
+EPSILONS = 16  # the bound is at least this many steps of the dtype around 1; in float32 these are fewer
 #: the outputs that hold maps, and the site names they get; cross-attentions are recognised by their name
 MAP_OUTPUTS = {
     "attentions": "attention",
@@ -48,26 +51,24 @@ MAX_MAP_LENGTH = 2048  # a map of n x n weights of every head is kept in memory
 ROW_SUM_BOUND = 1e-3
 
 
-class Route(NamedTuple):
-    """A way to the attentions of a model: the arguments of ``RoutedModel.route``."""
+#: who computes the attentions in transformers' registry: Jumok's function, the model's own or its eager ones
+REGISTRY, OWN, EAGER = "registry", "own", "eager"
+IMPLEMENTATIONS: dict[str, Callable[[str], str]] = {REGISTRY: register_functions, OWN: str, EAGER: lambda _: "eager"}
 
-    functions: str
-    recognize: bool
+
+class Route(NamedTuple):
+    """A way to the attentions of a model."""
+
+    functions: str  # who computes those in the registry; the recognizer finds those of the model's own functions
+    recognize: bool  # look for attentions outside the registry too
 
 
 class Support(NamedTuple):
-    """What the lens can do with a model.
+    """What the lens can do with a model."""
 
-    Attributes:
-        level: "editable" (its attention goes through ``attend()``), "maps only" or "refused"; for a model of Jumok,
-            ``find_support_level`` returns "own family".
-        reason: Why it is not editable, or which of its attentions are not recorded; "" if all are.
-        route: The way to its attentions; None if it is not editable.
-    """
-
-    level: str
-    reason: str = ""
-    route: Route | None = None
+    level: str  # "editable" (through attend()), "maps only" or "refused"; of a model of Jumok "own family"
+    reason: str = ""  # why it is not editable, or which of its attentions are not recorded; "" if all are
+    route: Route | None = None  # the way to its attentions, if it is editable
 
 
 CacheKey = tuple[Any, ...]
@@ -75,20 +76,34 @@ _verified: dict[CacheKey, Support] = {}
 
 
 class Router:
-    """Routes the attentions of one model, and verifies this once for each kind of input.
-
-    Attributes:
-        support: What the lens can do with the model; None before the first run.
-    """
+    """Routes the attentions of one model, and verifies this once for each kind of input."""
 
     def __init__(self, model: Any, report: Report | None = None) -> None:
         """Prepare a model; ``report`` receives a sentence before the verification, which takes two forward passes."""
         self.model = model
-        self.support: Support | None = None
+        self.support: Support | None = None  # what the lens can do with the model; None before the first run
         self._report = report
         self._config = model.config.to_json_string(use_diff=False)
-        self._routed = RoutedModel(model)
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._parts = list_parts(model)
+        self._tap_points = find_tap_points(model)
+        self._attentions = find_attention_modules(model)
         self._warned = ""
+
+    @contextmanager
+    def route(self, route: Route) -> Iterator[ForwardScope]:
+        """Compute the model's attentions with ``attend()`` while the context is open; the run's hooks act meanwhile."""
+        scope = ForwardScope(self._names, compute_recognized if route.recognize else None)
+        with ExitStack() as stack:
+            stack.enter_context(select_implementation(self.model, IMPLEMENTATIONS[route.functions]))
+            stack.enter_context(listen(scope))
+            stack.enter_context(replace_longformer_attention(self.model, scope))
+            for handle in register_taps(
+                self._tap_points, scope.sites.name_module_call, scope.sites.name_input, scope.limit
+            ):
+                stack.callback(handle.remove)
+            stack.enter_context(scope.follow(self.model, self._parts, self._attentions))
+            yield scope
 
     @contextmanager
     def open_route(self) -> Iterator[None]:
@@ -97,15 +112,13 @@ class Router:
         Only one thread at a time can do this.
         """
         route = None if self.support is None else self.support.route
-        with self._routed.route(*(route or self._guess_route())):
+        with self.route(route or self._guess_route()):
             yield
 
     def prepare(self, inputs: tuple[Any, ...], settings: dict[str, Any], check: bool, progress: RunProgress) -> Support:
-        """Verify the route for these inputs, unless that is known already.
+        """Verify the route for these inputs, unless that is known already; without ``check``, take the most common one.
 
-        Args:
-            check: Whether to verify; if not, the most common route is taken.
-            progress: Called at every module of the forward passes, which it can stop.
+        ``progress`` is called at every module of the forward passes, which it can stop.
         """
         if not check:
             self.support = Support(EDITABLE, route=self._guess_route())
@@ -127,9 +140,7 @@ class Router:
 
     def _guess_route(self) -> Route:
         """Return the route of most models: the registry, and the recognizer where a part does not use the registry."""
-        return Route(
-            REGISTRY, recognize=not all(part._can_set_attn_implementation() for part in list_parts(self.model))
-        )
+        return Route(REGISTRY, recognize=not all(part._can_set_attn_implementation() for part in self._parts))
 
     def _build_cache_key(self, inputs: tuple[Any, ...], settings: Mapping[str, Any]) -> CacheKey:
         names = {name for name, setting in settings.items() if setting is not None} - {"logits_to_keep"}
@@ -154,13 +165,11 @@ class Router:
             route = Route(functions, recognize=True)
             recorder = Recorder()
             try:
-                with self._routed.route(*route) as scope, listen(recorder):
+                with self.route(route) as scope, listen(recorder):
                     actual = self._forward(inputs, settings)
-            except JumokError as error:
-                reasons.append(str(error))
-                continue
             except Exception as error:
-                reasons.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+                message = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                reasons.append(str(error) if isinstance(error, JumokError) else message)
                 continue
             if not recorder.attentions:
                 reasons.append("no attention was found in its forward pass")
@@ -185,14 +194,10 @@ class Router:
         reason = "; ".join(dict.fromkeys(reasons))
         try:
             run_with_maps(self.model, inputs, _copy_state(settings))
-        except JumokError as error:
-            progress.raise_error()  # a stopped verification has no result
-            return Support(REFUSED, f"the lens cannot record {name}: {reason}; {error}")
         except Exception as error:
-            progress.raise_error()
-            return Support(
-                REFUSED, f"the lens cannot record {name}: {reason}; it returns no maps ({type(error).__name__})"
-            )
+            progress.raise_error()  # a stopped verification has no result
+            problem = error if isinstance(error, JumokError) else f"it returns no maps ({type(error).__name__})"
+            return Support(REFUSED, f"the lens cannot record {name}: {reason}; {problem}")
         return Support(MAPS_ONLY, reason)
 
     def _forward(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> Any:
@@ -304,8 +309,6 @@ def _compare_tensors(
     if not expected.numel():
         return OutputDifference(name, 0.0, BOUND)
     precision = max(BOUND, EPSILONS * torch.finfo(expected.dtype).eps)
-    if expected.dtype in (torch.float32, torch.float64, torch.complex64):
-        precision = BOUND
     size, largest = float((expected - actual).abs().max()), float(expected.abs().max())
     if not math.isfinite(size):  # rarely, so that logits of a large vocabulary are read as few times as possible
         is_finite = expected.isfinite()

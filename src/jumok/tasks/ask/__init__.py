@@ -14,9 +14,7 @@
 
 from .answer import Answer, CutPassage, Verdict, VerdictRule
 from .answer_question import AskSettings, ask, create_reader
-from .fusion_reader import FusionReader
-from .prompt_reader import PromptReader
-from .reading import Reader, Reading
+from .readers import FusionReader, PromptReader, Reader, Reading
 
 __all__ = [
     "Answer",

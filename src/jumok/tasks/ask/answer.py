@@ -18,7 +18,7 @@ from typing import Any, Literal
 from jumok.retrieval import Hit
 from jumok.retrieval.search.bm25 import split_terms
 
-from .reading import Reading
+from .readers import Reading
 
 FUNCTION_WORDS = frozenset(
     {"a", "an", "and", "are", "at", "be", "by", "did", "do", "does", "for", "from", "had", "has", "have", "he", "her"}

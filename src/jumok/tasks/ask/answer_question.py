@@ -15,9 +15,7 @@ from jumok.models.gpt import GPT
 from jumok.retrieval import FolderIndex, Hit, open_index
 
 from .answer import Answer, CutPassage, Verdict, VerdictRule, find_missing_words
-from .fusion_reader import FusionReader
-from .prompt_reader import PromptReader
-from .reading import Reader, Reading
+from .readers import FusionReader, PromptReader, Reader, Reading
 
 NEAR_HITS = 20  # the first passages of a search are never used as controls: they may be about the question
 MAX_QUESTION = 2_000  # characters; the embedding model reads about 250 words
