@@ -54,7 +54,9 @@ def convert_inputs(lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any]
         return ModelArguments(prepared, settings)
     name = type(model).__name__
     if len(inputs) == 1:
-        if _needs_target(model) and not settings.keys() & TARGET_ARGUMENTS:
+        can_generate = getattr(model, "can_generate", None)  # then its decoder needs an input too
+        generates = is_encoder_decoder(model) and callable(can_generate) and bool(can_generate())
+        if generates and not settings.keys() & TARGET_ARGUMENTS:
             raise ArgumentError(f"{name} reads a source and a target; give both texts: lens.run(source, target)")
         return ModelArguments(prepared, settings)
     if len(inputs) > 2 or not is_encoder_decoder(model):
@@ -140,12 +142,6 @@ def check_token_tensor(tokens: object, model: nn.Module) -> None:
             f"this model reads token ids, integers (torch.int64) [batch, length] with at least one token, not "
             f"{str(tokens.dtype).removeprefix('torch.')} {list(tokens.shape)}"
         )
-
-
-def _needs_target(model: nn.Module) -> bool:
-    """Return whether a model of transformers generates an answer to a source, so that its decoder needs an input."""
-    can_generate = getattr(model, "can_generate", None)
-    return is_encoder_decoder(model) and callable(can_generate) and bool(can_generate())
 
 
 def shift_target(model: nn.Module, tokenizer: TextTokenizer, text: str) -> Tensor:

@@ -90,7 +90,12 @@ class Sites:
         if layer in self.names:
             return [layer]
         words = layer.split(".")
-        return [name for name in self.names if _contains_in_order(name.split("."), words)]
+        matches = []
+        for name in self.names:
+            remaining = iter(name.split("."))
+            if all(word in remaining for word in words):  # in the same order
+                matches.append(name)
+        return matches
 
     def get_layer(self, site: str) -> int | str:
         """Return the shortest unambiguous layer of a site: its number in a single stack, else its name."""
@@ -165,12 +170,6 @@ def get_call_suffix(site: str) -> str:
 def _replace_numbers(name: str) -> str:
     """Replace the numbers in a site name: "blocks.3.attention" becomes "blocks.#.attention", without a suffix "#1"."""
     return ".".join("#" if word.isdigit() else word for word in remove_call_suffix(name).split("."))
-
-
-def _contains_in_order(words: list[str], searched: list[str]) -> bool:
-    """Return whether all searched words occur in ``words``, in the same order."""
-    remaining = iter(words)
-    return all(word in remaining for word in searched)
 
 
 def find_block(model: nn.Module, site: str) -> str:

@@ -67,42 +67,24 @@ def find_support_level(model: nn.Module | Loaded | LoadedTransformers) -> Suppor
 
 def build_sample_inputs(model: Any, tokenizer: TextTokenizer | None) -> Iterator[dict[str, Any]]:
     """Yield inputs that a model of transformers may read: its main input, then a text and an image together."""
-    samples = {
-        "input_ids": _build_tokens(model, tokenizer),
-        "pixel_values": _build_image(model),
-        "input_values": torch.zeros(1, SAMPLE_RATE),
-        "input_features": _build_features(model.config),
-    }
+    vocabulary = find_source_vocabulary(model)
+    tokens = SAMPLE_TOKENS if tokenizer is None else tokenizer.encode(SAMPLE_TEXT)
+    if vocabulary is not None and vocabulary > 0:
+        tokens = [token % vocabulary for token in tokens]
+    samples = {"input_ids": torch.tensor([tokens]), "input_values": torch.zeros(1, SAMPLE_RATE)}
+    size, channels = find_image_size(model), find_image_channels(model)
+    if size is not None and isinstance(channels, int) and 0 < channels <= MAX_IMAGE_SIDE:
+        samples["pixel_values"] = torch.zeros(1, channels, *size)  # black
+    # as Whisper reads it: mel bands over frames
+    bands, positions = (getattr(model.config, name, None) for name in ("num_mel_bins", "max_source_positions"))
+    if isinstance(bands, int) and isinstance(positions, int):
+        samples["input_features"] = torch.zeros(1, bands, 2 * positions)
     decoder: dict[str, Any] = {}
     if is_encoder_decoder(model) and DECODER_INPUT in inspect.signature(model.forward).parameters:
         start = find_start_token(model)
         decoder = {DECODER_INPUT: torch.tensor([[0 if start is None else start]])}
     main = model.main_input_name
-    if samples.get(main) is not None:
+    if main in samples:
         yield {main: samples[main], **decoder}
-    if samples["pixel_values"] is not None and hasattr(model.config, "vision_config"):
+    if "pixel_values" in samples and hasattr(model.config, "vision_config"):
         yield {"input_ids": samples["input_ids"], "pixel_values": samples["pixel_values"], **decoder}
-
-
-def _build_tokens(model: Any, tokenizer: TextTokenizer | None) -> torch.Tensor:
-    vocabulary = find_source_vocabulary(model)
-    tokens = SAMPLE_TOKENS if tokenizer is None else tokenizer.encode(SAMPLE_TEXT)
-    if vocabulary is not None and vocabulary > 0:
-        tokens = [token % vocabulary for token in tokens]
-    return torch.tensor([tokens])
-
-
-def _build_image(model: Any) -> torch.Tensor | None:
-    """Return a black image of the size that a config states; None if it states none."""
-    size, channels = find_image_size(model), find_image_channels(model)
-    if size is None or not isinstance(channels, int) or not 0 < channels <= MAX_IMAGE_SIDE:
-        return None
-    return torch.zeros(1, channels, *size)
-
-
-def _build_features(config: Any) -> torch.Tensor | None:
-    """Return silence as Whisper reads it: mel bands over frames; None for other models."""
-    bands, positions = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
-    if not isinstance(bands, int) or not isinstance(positions, int):
-        return None
-    return torch.zeros(1, bands, 2 * positions)

@@ -24,7 +24,7 @@ from .model_inputs import ModelInput, RawInput, encode_text, read_input
 from .run import GenerationSettings, stream_answer_tokens
 from .speech.audio_window import AudioWindow
 from .speech.window_decoding import transcribe_window
-from .transformers_input import generate_answer, generates_answer, label_patches, read_transformers_input
+from .transformers_input import generate_answer, generates_answer, label_grid, locate_patches, read_transformers_input
 
 START = "<start>"
 Words = list[tuple[str, range]]
@@ -113,7 +113,11 @@ def label_input(loaded: Loaded, model_input: ModelInput, limit: int | None = Non
     if model_input.audio is not None:
         return _transcribe(loaded, model_input.source, model_input.audio, limit)
 
-    source = _label_source(loaded, model_input, _label_parts(model, model_input.source))
+    if model.patch_grid is None:
+        parts = [f"region {index}" for index in range(model_input.source.shape[1])]
+    else:
+        parts = label_grid(model.prefix_tokens, model.patch_grid)
+    source = _label_source(loaded, model_input, parts)
     if model.is_encoder_decoder:
         return _generate_answer(loaded, model_input, source, limit or defaults.ANSWER_TOKENS)
     count, longest = len(model_input.token_ids), model.context_length
@@ -141,15 +145,6 @@ def _label_source(
         unknown_words=model_input.unknown_words,
         names=names,
     )
-
-
-def _label_parts(model: Model, source: Tensor) -> list[str]:
-    """Return a label for each part of an image: region numbers, or rows and columns of patches (from 1)."""
-    if model.patch_grid is None:
-        return [f"region {index}" for index in range(source.shape[1])]
-    rows, columns = model.patch_grid
-    patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
-    return [*model.prefix_tokens, *patches]
 
 
 def _add_answer(
@@ -192,7 +187,9 @@ def _generate_answer(loaded: Loaded, model_input: ModelInput, source: LabelledIn
 
 def _prepare_for_transformers(loaded: LoadedTransformers, raw: RawInput, limit: int, literal: bool) -> LabelledInput:
     model_input = read_transformers_input(loaded, raw, literal)
-    labels = [] if model_input.token_ids else label_patches(loaded.model, model_input.source)
+    # models that merge patches have fewer positions than labels; their positions are then shown as numbers
+    layout = None if model_input.token_ids else locate_patches(loaded.model, model_input.source)
+    labels = [] if layout is None else label_grid(layout.prefix, layout.grid)
     source = _label_source(loaded, model_input, labels, (str(loaded.model.main_input_name),))
     if not generates_answer(loaded):
         return source

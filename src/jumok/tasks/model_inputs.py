@@ -66,12 +66,9 @@ class ModelInput:
 def read_input(loaded: Loaded, raw: RawInput, *, chat: bool = False, begin: float = 0.0) -> ModelInput:
     """Convert one input of the user into a model input on the model's device.
 
-    Args:
-        loaded: The model, with its tokenizer or image preparation.
-        raw: A text, an image (path, Pillow image or tensor), regions (path or tensor), audio (path, or a tensor of
-            samples at 16 kHz) or numbers, as the model needs.
-        chat: Apply the tokenizer's chat template to a text.
-        begin: Of audio, the second at which the window that is read begins.
+    It is a text, an image (path, Pillow image or tensor), regions (path or tensor), audio (path, or a tensor of samples
+    at 16 kHz) or numbers, as the model needs. ``chat`` applies the tokenizer's chat template to a text; ``begin`` is
+    the second at which the window of audio that is read begins.
     """
     reads = loaded.model.reads
     if reads == "text":
@@ -79,7 +76,10 @@ def read_input(loaded: Loaded, raw: RawInput, *, chat: bool = False, begin: floa
     if chat:
         raise ArgumentError(f"chat is for models that read text; this {loaded.family} model reads {INPUT_NAMES[reads]}")
     if reads == "audio":
-        return _read_audio(loaded, raw, begin)
+        if not isinstance(loaded.model, Speech):
+            raise ArgumentError(f"this {loaded.family} model does not say how long its windows of audio are")
+        features, window = cut_window(loaded.model, read_samples(raw), begin)
+        return ModelInput(features.to(loaded.model.device)[None], audio=window)
     readers = {"image": _read_image, "regions": _read_regions, "numbers": _read_numbers}
     source = readers[reads](loaded, raw)
     return ModelInput(source.to(loaded.model.device)[None])
@@ -189,14 +189,6 @@ def _load_regions(loaded: Loaded, location: str) -> Tensor:
     listed = ", ".join(names[:NAMES_IN_ERROR]) + (", ..." if len(names) > NAMES_IN_ERROR else "")
     problem = f"has no image {name!r}" if name else f"holds {len(names)} images; name one, such as {path}:NAME"
     raise ArgumentError(f"{path} {problem}; its images are {listed}")
-
-
-def _read_audio(loaded: Loaded, raw: RawInput, begin: float) -> ModelInput:
-    """Return the spectrogram of one window of a recording, from a file or from samples."""
-    if not isinstance(loaded.model, Speech):
-        raise ArgumentError(f"this {loaded.family} model does not say how long its windows of audio are")
-    features, window = cut_window(loaded.model, read_samples(raw), begin)
-    return ModelInput(features.to(loaded.model.device)[None], audio=window)
 
 
 def _read_numbers(loaded: Loaded, raw: RawInput) -> Float[Tensor, " length"]:

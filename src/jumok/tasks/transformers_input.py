@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,16 +127,9 @@ def read_pixels(loaded: LoadedTransformers, raw: RawInput) -> Tensor:
     return _apply_processor(loaded, open_image(raw, channels, size))
 
 
-def label_patches(model: Any, pixels: Tensor) -> list[str]:
-    """Return labels for the special positions and the patches of an image: rows and columns, counted from 1.
-
-    Models that merge patches have fewer positions than labels; their positions are then shown as numbers.
-    """
-    layout = locate_patches(model, pixels)
-    if layout is None:
-        return []
-    rows, columns = layout.grid
-    return [*layout.prefix, *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns))]
+def label_grid(prefix: Sequence[str], grid: tuple[int, int]) -> list[str]:
+    """Return labels for the special positions and the patches of an image: rows and columns, counted from 1."""
+    return [*prefix, *(f"{row + 1},{column + 1}" for row in range(grid[0]) for column in range(grid[1]))]
 
 
 def locate_patches(model: Any, pixels: Tensor) -> PatchLayout | None:

@@ -43,13 +43,7 @@ class HeadProfile:
 
 
 class HeadProfiler:
-    """Classifies the heads of a model with a single stack on built-in texts and on a given text.
-
-    Attributes:
-        on_repeats: The kind of each head on repeated random tokens, by (site, head).
-        syntactic: The mean syntactic score of each head over the annotated sentences, by (site, head).
-        margins: How much the weights on related words of these sentences exceed control pairs, by (site, head).
-    """
+    """Classifies the heads of a model with a single stack on built-in texts and on a given text."""
 
     def __init__(
         self,
@@ -65,8 +59,8 @@ class HeadProfiler:
         report = progress or (lambda done, total: None)
         self._lens = lens
         self.on_repeats = _classify_on_repeats(lens, sites, report)
-        self.syntactic: dict[Head, float] = {}
-        self.margins: dict[Head, SentenceMargin] = {}
+        self.syntactic: dict[Head, float] = {}  # the mean score over the annotated sentences
+        self.margins: dict[Head, SentenceMargin] = {}  # of related words of these sentences over control pairs
         if tokenize_words is not None:
             self.syntactic, self.margins = _score_sentences(lens, tokenize_words, sites, report)
 

@@ -144,7 +144,11 @@ class HeadStatistics(NamedTuple):
             weights_by_distance.index_add_(0, indices, part.weights.flatten())
             cells_by_distance.index_add_(0, indices, part.allowed.float().flatten())
             if patterns.vectors is not None:
-                moments += _sum_moments(part, patterns.vectors[part.rows] @ patterns.vectors.T)
+                # a token is most similar to itself: with its own cell, a head that attends to itself would be semantic
+                cells = part.allowed & (part.distances != 0)
+                similarities = patterns.vectors[part.rows] @ patterns.vectors.T
+                x, y = part.weights[cells].double(), similarities[cells].double()
+                moments += torch.stack([torch.tensor(len(x)).double(), x.sum(), y.sum(), x @ x, y @ y, x @ y])
 
         profile = weights_by_distance / cells_by_distance.clamp_min(1)
         for begin in range(0, count, step):
@@ -174,14 +178,6 @@ class _RowMeans:
     def compute(self) -> dict[str, float | None]:
         """Return the means; None for a score that no row has."""
         return {name: self._sums[name] / count if count else None for name, count in self._counts.items()}
-
-
-def _sum_moments(part: MapRows, similarities: Tensor) -> Float64[Tensor, " moment"]:
-    """Return the sums from which the correlation of weights and similarities is computed."""
-    # a token is most similar to itself: with its own cell, every head that attends to itself would be semantic
-    cells = part.allowed & (part.distances != 0)
-    x, y = part.weights[cells].double(), similarities[cells].double()
-    return torch.stack([torch.tensor(len(x)).double(), x.sum(), y.sum(), x @ x, y @ y, x @ y])
 
 
 def _correlate(moments: Float64[Tensor, " moment"]) -> float | None:

@@ -29,12 +29,7 @@ ROWS_PER_TABLE = 512  # rows of a mask that are evaluated at once
 
 
 def ablate_output(edit: Ablate, output: Tensor, call: TapCall) -> Tensor:
-    """Return the mean or the sample that replaces an output.
-
-    Args:
-        output: The output of the selected heads ``[batch, head, query, width]``, or of the block or MLP
-            ``[batch, query, width]``.
-    """
+    """Return the mean or the sample that replaces an output, ``[batch, head, query, width]`` or of a block or MLP."""
     if edit.source is None:
         return _read_visible_positions(edit, output, call)
     activation = read_source(edit.source, call.tap, output)

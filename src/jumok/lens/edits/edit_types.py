@@ -286,11 +286,7 @@ class TemperatureScore(Score):
 
 
 def find_part_taps(part: str, layer: Layer, sites: Sites, model: nn.Module) -> list[str]:
-    """Return the taps of the output of heads, of MLPs, or of the residual streams that enter blocks.
-
-    Args:
-        layer: The layer; that of a residual stream may also name a block ("decoder.0").
-    """
+    """Return the taps of the output of heads or MLPs, or of the residual streams that enter blocks ("decoder.0")."""
     if part == "residual":
         selected = find_sites_of_block(layer, sites, model) if isinstance(layer, str) else sites.find_all(layer)
         return [f"{find_block(model, site)}.input" for site in selected]

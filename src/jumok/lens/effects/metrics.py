@@ -52,19 +52,12 @@ def extract_answer(output: Any) -> Answer:
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """Base class of the metrics.
+    """Base class of the metrics."""
 
-    Attributes:
-        kinds: The metric classes by their names in commands.
-        name: The name in commands; "" for metrics that no command offers.
-        answer_kind: The kind of answer that it measures.
-        direction: 1 or -1 where any change of the answer raises or lowers the metric, so that it has no gradient at the
-            clean answer; else 0.
-    """
-
-    kinds: ClassVar[dict[str, type[Metric]]] = {}
-    name: ClassVar[str] = ""
-    answer_kind: ClassVar[str] = "logits"
+    kinds: ClassVar[dict[str, type[Metric]]] = {}  # by their names in commands
+    name: ClassVar[str] = ""  # in commands; "" for metrics that no command offers
+    answer_kind: ClassVar[str] = "logits"  # the kind of answer that it measures
+    # 1 or -1 where any change of the answer raises or lowers the metric, so that it has no gradient at the clean answer
     direction: ClassVar[int] = 0
 
     def __init_subclass__(cls) -> None:

@@ -103,11 +103,9 @@ class ForwardScope(Listener):
     def __init__(
         self, names: Mapping[int, str], compute: Callable[[RecognizedAttention, ForwardScope], Tensor] | None = None
     ) -> None:
-        """Create a scope.
+        """Create a scope from the name of each module by its ``id``.
 
-        Args:
-            names: The name of each module by its ``id``.
-            compute: Computes the attentions that are found outside the registry; None looks for none.
+        ``compute`` computes the attentions that are found outside the registry; None looks for none.
         """
         self.sites = SiteNames(names)
         self.recognizer: AttentionRecognizer | None = None

@@ -123,10 +123,7 @@ class PredicateMask(Mask):
 def create_mask_function(masking: ModuleType, implementation: str) -> Callable[..., MaskTensor]:
     """Create the mask function that is registered with transformers.
 
-    Args:
-        masking: The module ``transformers.masking_utils``.
-        implementation: The model's own implementation of attention ("sdpa", "eager"), whose masks a model that
-            calculates with its mask receives.
+    A model that calculates with its mask receives that of its own implementation of attention ("sdpa", "eager").
     """
     builds_numbers = implementation == "eager"  # 0 and the smallest number; all others have booleans
     build_own_mask = masking.eager_mask if builds_numbers else masking.sdpa_mask

@@ -156,10 +156,8 @@ def register_taps(
 ) -> list[RemovableHandle]:
     """Register forward hooks that pass inputs and outputs of modules to ``tap()``, and return their handles.
 
-    Args:
-        name_site: Returns the site name of a block or an attention for its module name. It is called at every tap,
-            because a module that runs several times in one forward pass is a different layer each time.
-        name_input: Likewise for the input of a block, which comes before its attention.
+    The names of sites follow from those of modules at every tap, because a module that runs several times in one
+    forward pass is a different layer each time; the input of a block comes before its attention.
     """
     handles: list[RemovableHandle] = []
     for module, name, word in points:

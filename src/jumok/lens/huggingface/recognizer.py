@@ -91,12 +91,10 @@ class AttentionRecognizer(TorchFunctionMode):
         is_active: Callable[[], bool],
         report_softmax: Callable[[], object],
     ) -> None:
-        """Create a recognizer.
+        """Create a recognizer; ``compute`` returns the output of an attention, ``[batch, head, query, value_width]``.
 
-        Args:
-            compute: Computes the output of a recognised attention, ``[batch, head, query, value_width]``.
-            is_active: Returns whether the model computes the next operation; others are left alone.
-            report_softmax: Called at every softmax, whether it becomes part of an attention or not.
+        ``is_active`` says whether the model computes the next operation; others are left alone. ``report_softmax`` is
+        called at every softmax, whether it becomes part of an attention or not.
         """
         super().__init__()
         self.batch = 1

@@ -267,9 +267,7 @@ class OutputDifference(NamedTuple):
 def compare_outputs(expected: Any, actual: Any, token_masks: Mapping[int, Tensor]) -> OutputDifference:
     """Compare all floating-point tensors of two outputs, and return the difference that exceeds its bound by most.
 
-    Args:
-        token_masks: By length, which tokens ``[batch, length]`` are real. Tensors ``[batch, length, ...]`` are compared
-            only there.
+    ``token_masks`` say by length which tokens ``[batch, length]`` are real; only these are compared.
     """
     actual_tensors = dict(list_tensors(actual))
     worst = OutputDifference("output", 0.0, BOUND)

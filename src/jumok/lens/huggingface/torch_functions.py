@@ -34,10 +34,7 @@ class BatchedProduct:
 
 
 def parse_batched_product(args: Sequence[Any]) -> BatchedProduct | None:
-    """Return an einsum as a batched product, or None if it is something else.
-
-    Args:
-        args: The arguments of ``torch.einsum``: an equation such as "ibnd,jbnd->bnij", and two tensors.
+    """Return an einsum, by its equation and two tensors, as a batched product; None if it is something else.
 
     >>> import torch
     >>> product = parse_batched_product(("ibnd,jbnd->bnij", torch.ones(5, 2, 3, 4), torch.ones(7, 2, 3, 4)))

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import label_tokens
@@ -135,7 +135,12 @@ def _read_prompt(lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any]) 
     tokens = source[0].tolist() if is_text else []
     if not is_encoder_decoder(lens.model):
         return _Prompt(inputs, settings, tokens, tokens)
-    return _Prompt(inputs, settings, tokens, _read_decoder_start(lens.model, settings))
+    start = lens.model.start_token if isinstance(lens.model, Model) else find_start_token(lens.model)
+    targets = [] if start is None else [start]
+    if not isinstance(lens.model, Model):
+        decoder_input = settings.get(DECODER_INPUT)
+        targets = decoder_input[0].tolist() if isinstance(decoder_input, Tensor) else targets or [0]
+    return _Prompt(inputs, settings, tokens, targets)
 
 
 def _build_forward_arguments(model: Any, prompt: _Prompt) -> dict[str, Any]:
@@ -147,16 +152,6 @@ def _build_forward_arguments(model: Any, prompt: _Prompt) -> dict[str, Any]:
         device = next(iter(arguments.values())).device
         arguments[DECODER_INPUT] = torch.tensor([prompt.targets], device=device)
     return arguments
-
-
-def _read_decoder_start(model: nn.Module, settings: Mapping[str, Any]) -> list[int]:
-    """Return the tokens that a decoder reads before the first new one."""
-    if isinstance(model, Model):
-        return [] if model.start_token is None else [model.start_token]
-    if isinstance(settings.get(DECODER_INPUT), Tensor):
-        return list(settings[DECODER_INPUT][0].tolist())
-    start = find_start_token(model)
-    return [0 if start is None else start]
 
 
 def _limit_to_context(lens: Lens, prompt: _Prompt, limit: int) -> int:

@@ -43,18 +43,14 @@ BlockOutput = Tensor | tuple[Any, ...]  # a tuple may contain weights or a bias 
 
 
 class Restart(Listener):
-    """Stores the outputs of a model's blocks, and reruns the model from one of them.
-
-    Attributes:
-        outputs: The output of each block by its name, in execution order; None for a block that cannot be skipped: one
-            that ran several times in one forward pass (a decoder step by step), or whose output is not a tensor or a
-            tuple.
-    """
+    """Stores the outputs of a model's blocks, and reruns the model from one of them."""
 
     only_reads = True
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
+        # by the name of the block, in execution order; None for one that cannot be skipped: it ran several times in one
+        # forward pass (a decoder step by step), or its output is not a tensor or a tuple
         self.outputs: dict[str, BlockOutput | None] = {}
 
     @property
@@ -104,9 +100,7 @@ class Restart(Listener):
     def list_blocks_before(self, modules: Iterable[str]) -> list[str]:
         """Return the blocks that can be skipped because they ran before all of the named modules.
 
-        Args:
-            modules: Names of modules: attentions, MLPs or blocks, or parts of them. A name outside all blocks may be
-                executed anywhere, so that nothing can be skipped.
+        A module outside all blocks may be executed anywhere, so that nothing can be skipped.
         """
         names = list(self.outputs)
         end = len(names)

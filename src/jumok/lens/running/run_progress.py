@@ -20,9 +20,8 @@ from jumok.tap import Listener, is_listening, isolate, listen
 class RunProgress(Listener):
     """Calls a callback, if there is one, at every tap, with the number of attentions that are finished.
 
-    Attributes:
-        error: What the callback raised; it is raised again until it reaches the caller of the lens, even where
-            something in between would handle it.
+    What the callback raises is raised again until it reaches the caller of the lens, even where something in between
+    would handle it.
     """
 
     only_reads = True

@@ -46,10 +46,8 @@ def parse_ignore_file(content: bytes) -> tuple[IgnorePattern, ...]:
 def is_ignored(path: bytes, is_folder: bool, levels: Sequence[tuple[int, tuple[IgnorePattern, ...]]]) -> bool:
     """Return True if the .gitignore files above a path ignore it. Its parent folders must not be ignored themselves.
 
-    Args:
-        path: The path relative to the indexed folder.
-        levels: The .gitignore files from the indexed folder downwards: the length of the path of the file's folder,
-            including its last "/", and the patterns.
+    ``levels`` are the files from the indexed folder downwards: the length of the path of the file's folder, including
+    its last "/", and the patterns.
     """
     name = path[path.rfind(b"/") + 1 :]
     for length, patterns in reversed(levels):  # the file that is closest to the path decides

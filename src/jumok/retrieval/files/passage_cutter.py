@@ -63,7 +63,15 @@ class PassageCutter:
             self._separator = "\n"
         for word in words:
             for start in range(0, len(word), MAX_WORD):
-                yield from self._add_word(number, word[start : start + MAX_WORD])
+                part = word[start : start + MAX_WORD]
+                size = measure_word(part)
+                if self._sentence_size + size > MAX_WORDS:
+                    yield from self.end_sentence()
+                if not self._words:
+                    self._sentence_first = number
+                self._words.append(part)
+                self._sentence_size += size
+                self._sentence_last = number
             if word[-1] in ".!?…。！？\"'”’»)]*_" and _SENTENCE_END.search(word) and not _ABBREVIATION.fullmatch(word):
                 yield from self.end_sentence()
 
@@ -95,16 +103,6 @@ class PassageCutter:
         yield from self.end_sentence()
         if self._sentences:
             yield self._take_piece()
-
-    def _add_word(self, number: int, word: str) -> Iterator[Piece]:
-        size = measure_word(word)
-        if self._sentence_size + size > MAX_WORDS:
-            yield from self.end_sentence()
-        if not self._words:
-            self._sentence_first = number
-        self._words.append(word)
-        self._sentence_size += size
-        self._sentence_last = number
 
     def _take_piece(self) -> Piece:
         piece = Piece(self._first, self._last, "".join(self._sentences).strip())

@@ -211,12 +211,9 @@ def describe_open_error(error: OSError) -> str:
 def _walk(
     parent: int, prefix: bytes, levels: IgnoreLevels, skipped: SkipLog, excluded: os.stat_result | None
 ) -> Iterator[TextFile]:
-    """Yield the text files of a folder and of the folders below it.
+    """Yield the text files of a folder in ``parent`` and of the folders below it.
 
-    Args:
-        parent: The descriptor of the folder that contains it.
-        prefix: Its path relative to the indexed folder, with "/" at the end; b"" for the indexed folder itself.
-        levels: The .gitignore files above it.
+    ``prefix`` is its path relative to the indexed folder, with "/" at the end; b"" for the indexed folder itself.
     """
     descriptor = os.open(prefix.split(b"/")[-2] if prefix else ".", _FOLDER_FLAGS, dir_fd=parent)
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jumok.data.readers.lines import ProblemLog
-from jumok.data.readers.po_files import Message, parse_messages
+from jumok.data.readers.po_files import parse_messages
 from jumok.data.readers.table_header import KNOWN_NAMES
 
 from .passage_cutter import Lines, PassageCutter, Piece, clean_text
@@ -59,7 +59,7 @@ def cut_marked_up_text(lines: Lines, is_markdown: bool) -> Iterator[Piece]:
         if heading is None:
             if waiting is not None:
                 yield from section.add_line(*waiting)
-            section.keep_lines(in_fence or bool(fence))
+            section.cutter.keep_lines = in_fence or bool(fence)
             waiting = line
             continue
 
@@ -82,18 +82,14 @@ class _Section:
     def __init__(self, heading: str, number: int) -> None:
         self._heading = heading
         self._number = number
-        self._cutter = PassageCutter()
+        self.cutter = PassageCutter()
         self._is_empty = True
 
-    def keep_lines(self, keep: bool) -> None:
-        """Keep the line breaks of what follows, such as a block of code."""
-        self._cutter.keep_lines = keep
-
     def add_line(self, number: int, line: str, is_end: bool) -> Iterator[Piece]:
-        yield from self._complete(self._cutter.add_line(number, line, is_end))
+        yield from self._complete(self.cutter.add_line(number, line, is_end))
 
     def finish(self) -> Iterator[Piece]:
-        yield from self._complete(self._cutter.finish())
+        yield from self._complete(self.cutter.finish())
         if self._is_empty and self._heading:  # a heading without a text is all there is to find
             yield Piece(self._number, self._number, self._heading)
 
@@ -202,7 +198,8 @@ def cut_po_messages(lines: Lines, report_line: ReportLine) -> Iterator[Piece]:
     for message in parse_messages(Path(), read_lines(), problems):
         cutter = PassageCutter(keep_lines=True)
         pieces: list[Piece] = []
-        for text in _list_texts(message):
+        forms = [message.translations[index] for index in sorted(message.translations)]
+        for text in dict.fromkeys(text for text in (message.id, message.plural, *forms) if text.strip()):
             for line in text.splitlines():
                 pieces += cutter.add_line(message.line, line)
         pieces += cutter.finish()
@@ -220,8 +217,3 @@ class _LineReport(ProblemLog):
         self, location: str, message: str, unit: str = "lines", advice: str | None = None, count: int = 1
     ) -> None:
         self._report_line(int(location.rpartition(":")[2]), "a line that is not part of a .po message")
-
-
-def _list_texts(message: Message) -> list[str]:
-    forms = [message.translations[index] for index in sorted(message.translations)]
-    return list(dict.fromkeys(text for text in (message.id, message.plural, *forms) if text.strip()))

@@ -53,7 +53,14 @@ def search(
             (bench/retrieval/recall.py), or BM25 if there are no vectors or the question is not in Latin letters.
     """
     has_vectors = vectors is not None and embedder is not None
-    _check_arguments(question, method, has_vectors)
+    if not isinstance(question, str):
+        raise ArgumentError(f"the question must be a text, not {describe_type(question)}")
+    if not question.strip():
+        raise ArgumentError("the question is empty; ask something about the indexed files")
+    if method not in METHODS:
+        raise ArgumentError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
+    if method in ("dense", "fused") and not has_vectors:
+        raise ArgumentError(f"method {method!r} needs vectors, and this index has none; use bm25, or index with minilm")
     check_count(count)
     if vectors is not None and len(vectors) != len(bm25):
         raise DataError(f"the index has {len(bm25):,} passages, but {len(vectors):,} vectors; build the index again")
@@ -84,17 +91,6 @@ def search(
         for (number, score), word_score, cosine in scores
     ]
     return SearchResult(hits, chosen, note)
-
-
-def _check_arguments(question: object, method: str, has_vectors: bool) -> None:
-    if not isinstance(question, str):
-        raise ArgumentError(f"the question must be a text, not {describe_type(question)}")
-    if not question.strip():
-        raise ArgumentError("the question is empty; ask something about the indexed files")
-    if method not in METHODS:
-        raise ArgumentError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
-    if method in ("dense", "fused") and not has_vectors:
-        raise ArgumentError(f"method {method!r} needs vectors, and this index has none; use bm25, or index with minilm")
 
 
 def _choose_method(question: str, method: str, has_vectors: bool) -> tuple[Method, str | None]:

@@ -111,20 +111,17 @@ class VectorIndex:
         if self._matrix.dtype == np.float32:
             np.matmul(self._matrix, vector, out=cosines)
         else:
-            self._multiply_halves(vector, cosines)
+            # numpy multiplies and converts float16 slowly
+            factor, products = torch.from_numpy(vector), torch.from_numpy(cosines)
+            converted = torch.empty(BLOCK_ROWS, len(vector))
+            with use_threads(1):  # a block is too small for several threads
+                for start in range(0, len(self), BLOCK_ROWS):
+                    # a copy: torch accepts no read-only array
+                    halves = torch.from_numpy(np.array(self._matrix[start : start + BLOCK_ROWS]))
+                    rows = converted[: len(halves)].copy_(halves)
+                    torch.mv(rows, factor, out=products[start : start + len(halves)])
         self._check_finite(cosines, np.arange(len(self)))
         return cosines
-
-    def _multiply_halves(self, vector: np.ndarray, cosines: np.ndarray) -> None:
-        """Write the products of float16 vectors, which numpy multiplies and converts slowly, into ``cosines``."""
-        factor, products = torch.from_numpy(vector), torch.from_numpy(cosines)
-        converted = torch.empty(BLOCK_ROWS, len(vector))
-        with use_threads(1):  # a block is too small for several threads
-            for start in range(0, len(self), BLOCK_ROWS):
-                # a copy: torch accepts no read-only array
-                halves = torch.from_numpy(np.array(self._matrix[start : start + BLOCK_ROWS]))
-                rows = converted[: len(halves)].copy_(halves)
-                torch.mv(rows, factor, out=products[start : start + len(halves)])
 
     def _multiply_exactly(self, vector: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """Return the products with some vectors in float64, each summed in the same order, so that ties are exact."""

@@ -147,21 +147,15 @@ class VerdictRule:
     """The thresholds of a verdict. They were chosen on questions that are not among those of the reported error rates:
     ``bench/retrieval/verdicts.py``.
 
-    Args:
-        word_change: An answer depends on a passage if cutting it changes the log-probability of one of the answer's
-            words by this much or more, in nats: -3 means 20 times less probable.
-        unrelated_cosine: With ``cosine_spread``, the cosine that the best of n passages must exceed. Among more
-            passages an unrelated one is more similar by chance: the largest of n random numbers grows as sqrt(2 log n).
-        subject_margin: By how much the best cosine must exceed that limit if an answer without support is to be shown,
-            marked "not supported": the files are about the subject. Otherwise nothing fits.
-        shared_words: Without vectors: below this share of the question's words in the best passage, nothing fits.
+    The best of n passages must exceed a cosine that grows with n, as the largest of n random numbers does. An answer
+    without support is shown, marked "not supported", only if the files are about the subject; else nothing fits.
     """
 
-    word_change: float = -3.0
-    unrelated_cosine: float = 0.04
+    word_change: float = -3.0  # in nats: an answer needs a passage without which a word is 20 times less probable
+    unrelated_cosine: float = 0.04  # of the best of n passages, with the next number times sqrt(2 log n)
     cosine_spread: float = 0.09
-    subject_margin: float = 0.1
-    shared_words: float = 0.4
+    subject_margin: float = 0.1  # by how much the best cosine exceeds that limit if the files are about the subject
+    shared_words: float = 0.4  # without vectors: the share of the question's words that the best passage must have
 
     def compute_cosine_limit(self, passages: int) -> float:
         """Return the cosine that 9 of 10 unrelated questions do not reach with any passage of an index.

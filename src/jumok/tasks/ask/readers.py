@@ -86,11 +86,9 @@ class Reader(ABC):
     def _write(
         self, question: str, passages: Sequence[str], limit: int, logits: Tensor, step: Callable[[list[int]], Tensor]
     ) -> Reading:
-        """Choose the most probable token again and again.
+        """Choose the most probable token again and again; ``logits`` [1, vocab] are those of the first one.
 
-        Args:
-            logits: The logits of the first token, [1, vocab].
-            step: Takes the tokens so far, reads the last one, and returns the logits of the next one, [1, vocab].
+        ``step`` takes the tokens so far, reads the last one, and returns the logits of the next one.
         """
         tokens: list[int] = []
         log_probabilities: list[float] = []

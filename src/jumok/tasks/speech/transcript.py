@@ -25,29 +25,17 @@ class TranscriptionSettings:
 
     A window of audio is first decoded greedily. If its text is improbable or repeats itself, it is decoded again with
     sampling at higher and higher temperatures. If no attempt is better, the most probable text is kept.
-
-    Args:
-        language: The code of the spoken language, such as "ko"; None detects it, or uses the model's only one.
-        task: "transcribe", or "translate" into English.
-        timestamps: Whether the model writes times, which divide the text into segments; None = if it can.
-        beams: Beams of beam search; 1 = greedy.
-        temperatures: The sampling temperatures of further attempts; () for no further attempt.
-        least_log_probability: A text with a smaller average log-probability of its tokens is decoded again.
-        greatest_compression: A text that zlib compresses by a larger factor repeats itself, and is decoded again.
-        greatest_no_speech: A window is silent if the model's probability of "no speech" is larger than this, and its
-            text is improbable.
-        certain_no_speech: A window is silent if the probability of "no speech" is larger than this, whatever its text.
-            The paper has no such rule, and Whisper writes a probable "you" for silence (tests/speech/test_silence.py).
     """
 
-    language: str | None = None
-    task: str = "transcribe"
-    timestamps: bool | None = None
-    beams: int = defaults.BEAMS
-    temperatures: tuple[float, ...] = SAMPLING_TEMPERATURES
-    least_log_probability: float | None = -1.0
-    greatest_compression: float | None = GREATEST_COMPRESSION
-    greatest_no_speech: float | None = 0.6
+    language: str | None = None  # of the speech, such as "ko"; None detects it, or uses the model's only one
+    task: str = "transcribe"  # or "translate" into English
+    timestamps: bool | None = None  # the model writes times, which divide the text into segments; None = if it can
+    beams: int = defaults.BEAMS  # of beam search; 1 = greedy
+    temperatures: tuple[float, ...] = SAMPLING_TEMPERATURES  # of further attempts; () for none
+    least_log_probability: float | None = -1.0  # a text whose tokens have a smaller average is decoded again
+    greatest_compression: float | None = GREATEST_COMPRESSION  # a text that zlib compresses more repeats itself: again
+    greatest_no_speech: float | None = 0.6  # a window with a larger probability, and an improbable text, is silent
+    # whatever its text; the paper has no such rule, and Whisper writes a probable "you" for silence (test_silence.py)
     certain_no_speech: float | None = 0.8
     seed: int = 0
 
