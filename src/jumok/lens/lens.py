@@ -31,9 +31,8 @@ from jumok.lens.running.restart import ReusableRun, merge_reused, prepare_reuse
 from jumok.lens.running.run_progress import RunProgress
 from jumok.models import Model
 from jumok.reporting import Progress, Report
-from jumok.tap import listen
+from jumok.tap import listen, may_change_values
 
-from .capture.captured_attention import CapturedAttention
 from .capture.model_capture import Capture, Labels, check_labels_are_unambiguous
 from .capture.recorder import Recorder, check_keep
 from .edits.apply_edits import EditListener
@@ -47,7 +46,7 @@ from .lens_inputs import (
     label_arguments,
 )
 from .model_facts import LAST_LOGITS_ARGUMENTS, ModelFacts
-from .sites import Sites
+from .sites import Sites, remove_call_suffix
 
 if TYPE_CHECKING:
     from .huggingface.router import Router, Support
@@ -202,8 +201,15 @@ class Lens:
         with run_progress.keep_error():
             support = self._prepare_route(arguments, run_progress)
             if support is not None and support.route is None:
-                needs_route = bool(edits or keep or blocks is not None)
-                recorder.attentions, output = self._read_maps(arguments, needs_route, run_progress)
+                if edits or keep or blocks is not None:
+                    raise ArgumentError(
+                        f"of {type(self.model).__name__} the lens has only the maps that the model returns, so there "
+                        f"are no edits and nothing else to keep or reuse: {support.reason}"
+                    )
+                from .huggingface.router import run_with_maps
+
+                with run_progress.follow(self.model):
+                    recorder.attentions, output = run_with_maps(self.model, *arguments)
             else:
                 output = self._forward(recorder, edits, gradients, arguments, run_progress, blocks, reuse)
         if not recorder.attentions:
@@ -312,8 +318,9 @@ class Lens:
         if edits:
             edit_listener = EditListener(edits, self._find_sites(arguments, progress), self.model)
         skipped: list[str] = []
-        if blocks is not None and reuse is not None:
-            skipped = blocks.list_skipped_blocks(() if edit_listener is None else edit_listener.edits_by_tap)
+        if blocks is not None and reuse is not None and not may_change_values():  # a listener may edit any block
+            taps = () if edit_listener is None else edit_listener.edits_by_tap
+            skipped = blocks.restart.list_blocks_before(remove_call_suffix(tap.rpartition(".")[0]) for tap in taps)
         site_names = self._sites[key].names if key in self._sites else []
         progress.begin(
             site_names, [site for site in site_names if any(site.startswith(f"{block}.") for block in skipped)]
@@ -370,21 +377,6 @@ class Lens:
             return None
         with explain_index_errors(self.model, self.facts.context_length):
             return self._router.prepare(*arguments, self._check, progress)
-
-    def _read_maps(
-        self, arguments: ModelArguments, needs_route: bool, progress: RunProgress
-    ) -> tuple[dict[str, CapturedAttention], Any]:
-        """Run a model of transformers whose attention cannot be routed; it returns its maps itself."""
-        from .huggingface.router import run_with_maps
-
-        if needs_route:
-            assert self.support is not None
-            raise ArgumentError(
-                f"of {type(self.model).__name__} the lens has only the maps that the model returns, so there are no "
-                f"edits and nothing else to keep or reuse: {self.support.reason}"
-            )
-        with progress.follow(self.model):
-            return run_with_maps(self.model, *arguments)
 
 
 def _list_argument_names(arguments: ModelArguments) -> tuple[int, frozenset[str]]:

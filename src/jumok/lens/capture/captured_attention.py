@@ -39,12 +39,10 @@ class CapturedCall:
 
     @property
     def queries(self) -> int:
-        """The number of queries."""
         return self.query.shape[2]
 
     @property
     def keys(self) -> int:
-        """The number of keys."""
         return self.key.shape[2]
 
     @property
@@ -151,12 +149,10 @@ class CapturedAttention:
 
     @property
     def heads(self) -> int:
-        """The number of heads."""
         return self.calls[0].query.shape[1]
 
     @property
     def batch(self) -> int:
-        """The number of batch rows."""
         return self.calls[0].query.shape[0]
 
     @property
@@ -183,7 +179,6 @@ class CapturedAttention:
 
     @property
     def device(self) -> torch.device:
-        """The device of the captured tensors."""
         return self.calls[0].query.device
 
     @property
@@ -194,7 +189,7 @@ class CapturedAttention:
 
     def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
         """Compute the weights of a tile; keys that a call did not have get weight 0."""
-        return self._join_calls(CapturedCall.tile, row, head, queries, keys)
+        return self._join_calls(lambda call, *cells: call.tile(*cells), row, head, queries, keys)
 
     @property
     def needs_full_rows(self) -> bool:
@@ -207,7 +202,7 @@ class CapturedAttention:
 
     def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
         """Evaluate the masks of a tile: True where the query may attend to the key."""
-        return self._join_calls(CapturedCall.evaluate_mask, row, head, queries, keys).bool()
+        return self._join_calls(lambda call, *cells: call.evaluate_mask(*cells), row, head, queries, keys).bool()
 
     @property
     def _first_columns(self) -> list[int]:

@@ -47,18 +47,13 @@ class Recorder(Listener):
     def __call__(self, site: str, value: Any) -> Any:
         attention_site, _, word = site.rpartition(".")
         if word in self.keep:
-            self._record_activation(site, value)
+            earlier = self.activations.get(site)
+            # rows of later calls at the same site are appended
+            is_more = earlier is not None and value.dim() >= 3
+            self.activations[site] = torch.cat([earlier, value], -2) if is_more else value
         if word in RECORDED:
             self._record_call(attention_site, word, value)
         return value
-
-    def _record_activation(self, site: str, tensor: Tensor) -> None:
-        """Store a tensor; rows of later calls at the same site are appended."""
-        earlier = self.activations.get(site)
-        if earlier is None or tensor.dim() < 3:
-            self.activations[site] = tensor
-        else:
-            self.activations[site] = torch.cat([earlier, tensor], -2)
 
     def _record_call(self, site: str, word: str, value: Any) -> None:
         """Collect the values of a call; the positions arrive last and complete it."""

@@ -139,7 +139,15 @@ def measure_heads(runner: EditRunner, sites: Sequence[str], ablation: Ablate, pr
     capture = runner.capture
     total = sum(capture.attentions[site].heads for site in sites)
     for site in sites:
-        heads = range(capture.attentions[site].heads)
+        attention, layer = capture.attentions[site], capture.sites.get_layer(site)
+        heads = range(attention.heads)
+        position = runner.metric.measured_position
+        # the metric reads positions of the target, where there is one
+        is_encoder = capture.sites.has_target and capture.sites.get_sides(site).queries == SOURCE
+        if position is None or attention.batch != 1 or is_encoder:
+            position = None
+        elif not 0 <= position < attention.queries:
+            position = max(0, attention.queries + min(position, -1))
         output = capture.activations[f"{site}.output"]  # [part, head, query, width]
         for first in range(0, len(heads), runner.rows_per_batch):
             batch = heads[first : first + runner.rows_per_batch]
@@ -148,22 +156,11 @@ def measure_heads(runner: EditRunner, sites: Sequence[str], ablation: Ablate, pr
             listener = AblateHeadPerRow(site, torch.tensor(batch), torch.stack(replacements))
             differences = runner.measure(listener, site, len(batch)).tolist()
             for head, difference in zip(batch, differences, strict=True):
-                rows.append(_describe_head(runner, site, head, difference, ablation))
+                edit = replace(ablation, layer=layer, head=head)
+                weight, looks_at = None, None  # from the measured position
+                if position is not None:
+                    row = capture.row(site, head, position)
+                    weight, looks_at = float(row.max()), int(row.argmax())
+                rows.append(Effect(layer, head, difference, edit, weight=weight, looks_at=looks_at))
             progress(len(rows), total)
     return rank_effects(rows)
-
-
-def _describe_head(runner: EditRunner, site: str, head: int, difference: float, ablation: Ablate) -> Effect:
-    """Build the effect of a head, with the key that it attends to most from the measured position."""
-    capture = runner.capture
-    layer, attention = capture.sites.get_layer(site), capture.attentions[site]
-    edit = replace(ablation, layer=layer, head=head)
-    position = runner.metric.measured_position
-    # the metric reads positions of the target, where there is one
-    is_encoder = capture.sites.has_target and capture.sites.get_sides(site).queries == SOURCE
-    if position is None or attention.batch != 1 or is_encoder:
-        return Effect(layer, head, difference, edit)
-    if not 0 <= position < attention.queries:
-        position = max(0, attention.queries + min(position, -1))
-    row = capture.row(site, head, position)
-    return Effect(layer, head, difference, edit, weight=float(row.max()), looks_at=int(row.argmax()))

@@ -27,7 +27,6 @@ from jumok.errors import ArgumentError, describe_type
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.capture.recorder import Recorder
 from jumok.lens.lens_inputs import ModelArguments
-from jumok.lens.sites import remove_call_suffix
 from jumok.tap import Listener, listen, may_change_values
 
 from .model_state import change_lock, replace_forward
@@ -171,12 +170,6 @@ class ReusableRun:
     arguments: ModelArguments  # copies
     versions: tuple[tuple[int, int], ...]  # of the model's parameters and buffers, and its hooks
     keep: frozenset[str]  # the further tensors that the capture recorded
-
-    def list_skipped_blocks(self, taps: Iterable[str]) -> list[str]:
-        """Return the blocks that are not computed again if the values at some taps are edited."""
-        if may_change_values():  # an open listener may edit any block
-            return []
-        return self.restart.list_blocks_before(remove_call_suffix(tap.rpartition(".")[0]) for tap in taps)
 
 
 def prepare_reuse(
