@@ -56,7 +56,7 @@ class ModelFacts:
         return {"use_cache": False} if self.has_cache_setting else {}
 
 
-def _read_integer(config: Any, name: str) -> int | None:
+def _read_integer(config: object, name: str) -> int | None:
     """Return an integer setting of a config, or None where it is missing or something else."""
     setting = getattr(config, name, None)
     return setting if isinstance(setting, int) else None

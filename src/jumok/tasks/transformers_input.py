@@ -181,7 +181,7 @@ def _apply_processor(loaded: LoadedTransformers, image: Any) -> Tensor:
     return pixels
 
 
-def _check_processor_size(processor: Any) -> None:
+def _check_processor_size(processor: object) -> None:
     """Refuse a processor that would resize an image to an absurd size."""
     for name in ("size", "crop_size", "pad_size"):
         size = getattr(processor, name, None)

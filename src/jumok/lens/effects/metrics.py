@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     kind: str  # "logits", "numbers" or "hidden"
 
 
-def extract_answer(output: Any) -> Answer:
+def extract_answer(output: object) -> Answer:
     """Return the part of the output of a model of Jumok or transformers that metrics read."""
     for name in ("logits", "numbers", "hidden", "last_hidden_state"):
         tensor = getattr(output, name, None)

@@ -131,7 +131,7 @@ def sweep_patches(
     )
 
 
-def _split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _split_inputs(inputs: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and the keyword inputs of a model."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)

@@ -54,7 +54,7 @@ def create_attention_function(implementation: str) -> Callable[..., tuple[Tensor
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        attention_mask: Any,
+        attention_mask: object,
         dropout: float = 0.0,
         scaling: float | None = None,
         is_causal: bool | None = None,
@@ -136,7 +136,7 @@ def _list_read_names(code: CodeType) -> set[str]:
 
 
 def read_mask(
-    module: nn.Module, query: Tensor, key: Tensor, attention_mask: Any, causal: bool, sites: SiteNames
+    module: nn.Module, query: Tensor, key: Tensor, attention_mask: object, causal: bool, sites: SiteNames
 ) -> MaskArguments:
     """Convert an attention mask of transformers into a mask, a bias and positions.
 

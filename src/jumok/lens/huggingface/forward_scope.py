@@ -132,7 +132,7 @@ class ForwardScope(Listener):
     def limit(self, hook: Callable[..., Any]) -> Callable[..., Any]:
         """Return a forward hook or pre-hook that does nothing where this scope is not open."""
 
-        def act(*arguments: Any) -> Any:
+        def act(*arguments: object) -> Any:
             return hook(*arguments) if is_listening(self) else None
 
         return act
@@ -180,7 +180,7 @@ class ForwardScope(Listener):
             self._active = ExitStack()
             self._active.enter_context(self.recognizer)
 
-    def _end(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def _end(self, module: nn.Module, inputs: tuple[Any, ...], output: object) -> None:
         self._depth -= 1
         if self._depth == 0:
             self._leave_forward()
@@ -222,6 +222,6 @@ class ForwardScope(Listener):
     def _enter_module(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         self._executing.append(self.sites.get_name(module))
 
-    def _leave_module(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def _leave_module(self, module: nn.Module, inputs: tuple[Any, ...], output: object) -> None:
         if self._executing:
             self._executing.pop()

@@ -68,7 +68,7 @@ class MaskTensor(Tensor):
             self._has_empty_rows = bool((table <= torch.finfo(table.dtype).min / 2).all(-1).any())
         return self._has_empty_rows
 
-    def contiguous(self, *_: Any, **__: Any) -> MaskTensor:
+    def contiguous(self, *_: object, **__: object) -> MaskTensor:
         """Return this tensor; generation with a static cache calls this method."""
         return self
 
@@ -85,7 +85,7 @@ class MaskTensor(Tensor):
     def __torch_function__(
         cls,
         func: Callable[..., Any],
-        types: Any,
+        types: object,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:

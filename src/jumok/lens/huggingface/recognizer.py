@@ -107,7 +107,7 @@ class AttentionRecognizer(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
-        types: Any,
+        types: object,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
@@ -167,7 +167,7 @@ class AttentionRecognizer(TorchFunctionMode):
             followed = replace(followed, heads=tensor.shape[1])
         self._followed[tensor] = followed
 
-    def _remember_product(self, output: Tensor, left: Any, right: Any, scale: float = 1.0) -> None:
+    def _remember_product(self, output: Tensor, left: object, right: object, scale: float = 1.0) -> None:
         """Remember the factors of a batched product; products of two matrices are no attention."""
         if (
             isinstance(left, Tensor)
@@ -178,7 +178,7 @@ class AttentionRecognizer(TorchFunctionMode):
             self._remember(output, FollowedProduct(left, right.transpose(-1, -2), scale))
 
     def _follow_product(
-        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], left: Any, right: Any
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], left: Any, right: object
     ) -> Tensor:
         """Compute a product: the output of an attention, or possibly its scores."""
         weights = self._followed.get(left) if isinstance(left, Tensor) else None

@@ -264,7 +264,7 @@ class OutputDifference(NamedTuple):
         return self.size <= self.bound
 
 
-def compare_outputs(expected: Any, actual: Any, token_masks: Mapping[int, Tensor]) -> OutputDifference:
+def compare_outputs(expected: object, actual: object, token_masks: Mapping[int, Tensor]) -> OutputDifference:
     """Compare all floating-point tensors of two outputs, and return the difference that exceeds its bound by most.
 
     ``token_masks`` say by length which tokens ``[batch, length]`` are real; only these are compared.
@@ -281,7 +281,7 @@ def compare_outputs(expected: Any, actual: Any, token_masks: Mapping[int, Tensor
     return worst
 
 
-def list_tensors(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+def list_tensors(output: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield the floating-point tensors of a model's output with their names; caches are left out."""
     if isinstance(output, Tensor):
         if output.is_floating_point() or output.is_complex():

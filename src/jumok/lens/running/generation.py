@@ -18,7 +18,7 @@ from jumok.errors import ArgumentError, ContextWarning, JumokError
 from jumok.generate.decoding import create_single_decoder, find_end_tokens
 from jumok.generate.loop import decode_steps
 from jumok.generate.sampling import RANDOM_SETTINGS, SAMPLING_SETTINGS, Sampling, parse_sampling
-from jumok.lens.capture.model_capture import Capture
+from jumok.lens.capture.model_capture import Capture, Labels
 from jumok.lens.capture.recorder import Recorder, StepRecorder
 from jumok.lens.edits.apply_edits import EditListener
 from jumok.lens.edits.edit_base import Edit
@@ -248,7 +248,7 @@ def _build_capture(
             "would not have one row for each"
         )
     tokenizer = lens.tokenizer
-    labels: Any = None
+    labels: Labels = None
     if tokenizer is not None:
         labels = label_tokens(tokenizer, read_tokens)
         if is_encoder_decoder(lens.model):

@@ -128,13 +128,13 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-def copy_output(output: Any) -> BlockOutput | None:
+def copy_output(output: object) -> BlockOutput | None:
     """Copy the output of a block, because the model may go on to change it in place; None if it is of another type."""
     is_plain = output is not None and _is_plain(output)
     return tree_map_only(Tensor, torch.clone, output) if is_plain else None
 
 
-def _is_plain(output: Any) -> bool:
+def _is_plain(output: object) -> bool:
     """Return whether an output consists of tensors and numbers; other objects, such as a cache, may change later."""
     if type(output) is tuple:
         return all(map(_is_plain, output))

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.po_files import parse_messages
@@ -156,7 +155,7 @@ def cut_json_lines(lines: Lines, report_line: ReportLine) -> Iterator[Piece]:
         yield from cutter.finish()
 
 
-def collect_texts(record: Any) -> list[str]:
+def collect_texts(record: object) -> list[str]:
     """Return the texts of a record.
 
     >>> collect_texts({"id": "17", "title": "Cats", "text": "They sleep.", "url": "x"})

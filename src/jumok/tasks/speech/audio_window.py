@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -28,7 +27,7 @@ def require_speech(loaded: Loaded) -> tuple[Speech, SpeechTokens]:
     return loaded.model, loaded.speech_tokens
 
 
-def read_samples(raw: Any) -> Float[Tensor, " sample"]:
+def read_samples(raw: object) -> Float[Tensor, " sample"]:
     """Return samples at 16,000 per second, from the path of an audio file or from a tensor of floats [sample]."""
     if isinstance(raw, str | os.PathLike):
         return read_audio(raw)
