@@ -172,7 +172,6 @@ def _add_answer(
 
 
 def _generate_answer(loaded: Loaded, model_input: ModelInput, source: LabelledInput, limit: int) -> LabelledInput:
-    """Generate the answer greedily."""
     model = loaded.model
     if model.start_token is None:
         raise ArgumentError(f"this {loaded.family} model declares no start token, so its decoder cannot start")
@@ -199,7 +198,6 @@ def _prepare_for_transformers(loaded: LoadedTransformers, raw: RawInput, limit: 
 
 
 def _transcribe(loaded: Loaded, features: Tensor, audio: AudioWindow, limit: int | None) -> LabelledInput:
-    """Transcribe a window of audio."""
     tokenizer = loaded.require_tokenizer()
     transcript = transcribe_window(loaded, features)
     prompt = list(transcript.prompt)

@@ -159,11 +159,10 @@ def _read_image(loaded: Loaded, raw: RawInput) -> Float[Tensor, "channel row col
 
 def _read_regions(loaded: Loaded, raw: RawInput) -> Float[Tensor, "region feature"]:
     """Return the regions that a detector found in an image, from a tensor or a file."""
-    if isinstance(raw, str | Path):
-        raw = _load_regions(loaded, str(raw))
-    if not isinstance(raw, Tensor):
+    regions = _load_regions(loaded, str(raw)) if isinstance(raw, str | Path) else raw
+    if not isinstance(regions, Tensor):
         raise ArgumentError(f"regions must be a tensor [region, feature], not {describe_type(raw)}")
-    return _check_tensor(raw, "regions", "region", "feature")
+    return _check_tensor(regions, "regions", "region", "feature")
 
 
 def _load_regions(loaded: Loaded, location: str) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +120,15 @@ def read_pixels(loaded: LoadedTransformers, raw: RawInput) -> Tensor:
             )
         preparation = Preparation(size, mean=(0.5,) * channels, std=(0.5,) * channels)
         return preparation.apply(raw)[None]
-    stored = _read_preparation(loaded.folder, channels)
-    if stored is not None:
-        if size is not None:
-            stored.check_model_size(size)
-        return stored.apply(raw)[None]
-    return _apply_processor(loaded, open_image(raw, channels, size))
+    stored = None  # our own preparation, if it implements the folder's processor
+    if (loaded.folder / PREPROCESSOR_FILE).is_file():
+        with suppress(ImageError):
+            stored = Preparation.from_json(read_json(loaded.folder, PREPROCESSOR_FILE), channels)
+    if stored is None:
+        return _apply_processor(loaded, open_image(raw, channels, size))
+    if size is not None:
+        stored.check_model_size(size)
+    return stored.apply(raw)[None]
 
 
 def label_grid(prefix: Sequence[str], grid: tuple[int, int]) -> list[str]:
@@ -145,16 +149,6 @@ def locate_patches(model: Any, pixels: Tensor) -> PatchLayout | None:
             prefix += [label] if label else [f"[register {index + 1}]" for index in range(parameters[0].shape[-2])]
     grid = (pixels.shape[-2] // sides[0], pixels.shape[-1] // sides[1])
     return PatchLayout(grid, (sides[0], sides[1]), tuple(prefix))
-
-
-def _read_preparation(folder: Path, channels: int) -> Preparation | None:
-    """Return our own preparation, if it implements the folder's processor."""
-    if not (folder / PREPROCESSOR_FILE).is_file():
-        return None
-    try:
-        return Preparation.from_json(read_json(folder, PREPROCESSOR_FILE), channels)
-    except ImageError:
-        return None
 
 
 def _apply_processor(loaded: LoadedTransformers, image: Any) -> Tensor:

@@ -48,9 +48,10 @@ class Recorder(Listener):
         attention_site, _, word = site.rpartition(".")
         if word in self.keep:
             earlier = self.activations.get(site)
-            # rows of later calls at the same site are appended
-            is_more = earlier is not None and value.dim() >= 3
-            self.activations[site] = torch.cat([earlier, value], -2) if is_more else value
+            if earlier is not None and value.dim() >= 3:  # rows of later calls at the same site are appended
+                self.activations[site] = torch.cat([earlier, value], -2)
+            else:
+                self.activations[site] = value
         if word in RECORDED:
             self._record_call(attention_site, word, value)
         return value

@@ -43,7 +43,6 @@ class AnnotatedSentence(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The sentence."""
         return " ".join(self.words)
 
     @property

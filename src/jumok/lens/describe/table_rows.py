@@ -124,7 +124,6 @@ def pool_labelled_head(
 
 
 def _list_token_ranges(words: Words) -> list[range] | None:
-    """Return the tokens of each word."""
     return None if words is None else [tokens for _, tokens in words]
 
 
@@ -163,7 +162,6 @@ def _build_head_row(capture: Capture, site: str, head: int, kind: HeadKind | Non
 
 
 def _drop_missing(scores: dict[str, float | None]) -> dict[str, float]:
-    """Return the scores that are not None."""
     return {name: score for name, score in scores.items() if score is not None}
 
 
@@ -174,9 +172,7 @@ class _SourceTable:
         self._labels, self._side, self._top = labels, side, top
         self._weights: list[Tensor] = []
         self._keys: list[Tensor] = []
-        self._key_labels: list[list[str]] = []
-        self._key_sides: list[str] = []
-        self._heads: list[tuple[int | str, int]] = []  # layer, head
+        self._heads: list[tuple[int | str, int, list[str], str]] = []  # layer, head, the labels and side of the keys
 
     def add_head(self, weights: Tensor, key_labels: list[str], key_side: str, layer: int | str, head: int) -> None:
         """Add the weights of one head; only the ``top`` largest of each row are kept."""
@@ -184,23 +180,17 @@ class _SourceTable:
         missing = self._top - largest.shape[1]
         self._weights.append(torch.nn.functional.pad(largest, (0, missing)))
         self._keys.append(torch.nn.functional.pad(keys, (0, missing)))
-        self._key_labels.append(key_labels)
-        self._key_sides.append(key_side)
-        self._heads.append((layer, head))
+        self._heads.append((layer, head, key_labels, key_side))
 
     def build_rows(self) -> list[Row]:
         """Return a row for each query."""
         weights, keys = torch.cat(self._weights, 1), torch.cat(self._keys, 1)
         order = weights.argsort(dim=1, descending=True, stable=True)
-        return [
-            {
-                "token": query,
-                "side": self._side,
-                "label": label,
-                "sources": self._list_sources(weights[query], keys[query], order[query]),
-            }
-            for query, label in enumerate(self._labels)
-        ]
+        rows: list[Row] = []
+        for query, label in enumerate(self._labels):
+            sources = self._list_sources(weights[query], keys[query], order[query])
+            rows.append({"token": query, "side": self._side, "label": label, "sources": sources})
+        return rows
 
     def _list_sources(self, weights: Tensor, keys: Tensor, order: Tensor) -> list[Row]:
         """Return the keys of one query with the largest weights, each once."""
@@ -209,8 +199,7 @@ class _SourceTable:
             weight, key = float(weights[column]), int(keys[column])
             if weight <= 0 or len(sources) == self._top:
                 break
-            layer, head = self._heads[column // self._top]
-            label, side = self._key_labels[column // self._top][key], self._key_sides[column // self._top]
-            source = {"key": key, "side": side, "label": label, "weight": weight, "layer": layer, "head": head}
+            layer, head, labels, side = self._heads[column // self._top]
+            source = {"key": key, "side": side, "label": labels[key], "weight": weight, "layer": layer, "head": head}
             sources.setdefault((key, side), source)
         return list(sources.values())

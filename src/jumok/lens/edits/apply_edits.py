@@ -65,7 +65,6 @@ class EditListener(Listener):
         return value
 
     def _edit(self, site: str, tapped: Tapped) -> Tapped:
-        """Apply the edits of a tap."""
         self._applied.add(site)
         first_row = self._rows_so_far.get(site, 0)
         if isinstance(tapped, Tensor):

@@ -125,7 +125,6 @@ def generate_with_edits(
 
 
 def _read_prompt(lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any]) -> _Prompt:
-    """Return the prompt of a generation, with its tokens."""
     source = inputs[0] if inputs else settings.get("input_ids", next(iter(settings.values()), None))
     if len(inputs) > 1 or not isinstance(source, Tensor):
         raise ArgumentError("lens.generate needs one input: a text, token ids or a tensor; the model writes the rest")
@@ -178,7 +177,6 @@ def _find_ends(lens: Lens, settings: Mapping[str, Any]) -> frozenset[int]:
 
 
 def _decode(model: Model, prompt: _Prompt, sampling: Sampling, ends: frozenset[int], limit: int) -> list[int]:
-    """Return the new tokens of a model of Jumok."""
     decoder = create_single_decoder(model, prompt.tokens, prompt.inputs[0], limit)
     penalized = [] if model.is_encoder_decoder else prompt.tokens
     steps = decode_steps(decoder, [penalized], limit, sampling, ends)
@@ -186,7 +184,6 @@ def _decode(model: Model, prompt: _Prompt, sampling: Sampling, ends: frozenset[i
 
 
 def _decode_with_transformers(model: Any, prompt: _Prompt, limit: int) -> list[int]:
-    """Return the new tokens of a model of transformers."""
     if not hasattr(model, "generate"):
         raise ArgumentError(f"{type(model).__name__} generates no text")
     settings = dict(prompt.settings)

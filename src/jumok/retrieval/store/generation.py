@@ -90,12 +90,10 @@ class IndexGeneration:
 
     @property
     def passages_file(self) -> Path:
-        """The database of its files and passages."""
         return self.folder / PASSAGES_FILE
 
     @property
     def vectors_file(self) -> Path:
-        """Its vectors."""
         return self.folder / VECTORS_FILE
 
     def find_outdated_part(self) -> str | None:

@@ -67,7 +67,6 @@ class AudioWindow:
 
     @property
     def seconds(self) -> float:
-        """The length of this part in seconds."""
         return len(self.samples) / RATE
 
     @property

@@ -160,16 +160,14 @@ def group_spoken_words(tokenizer: TextTokenizer, ids: Sequence[int], language: s
             spans[-1] = range(spans[-1].start, span.stop)
         else:
             spans.append(span)
-    return [_build_word(tokenizer, ids, span) for span in spans]
-
-
-def _build_word(tokenizer: TextTokenizer, ids: Sequence[int], span: range) -> WordTokens:
-    spoken = [position for position in span if _is_spoken(tokenizer.decode([ids[position]]))]
-    spoken_stop = spoken[-1] + 1 if spoken else span.stop
-    text = _decode(tokenizer, ids, span).strip()
-    if REPLACEMENT in text:  # an untrained model writes bytes that are no characters
-        text = text.replace(REPLACEMENT, "") or "?"
-    return WordTokens(text, span.start, spoken_stop, span.stop)
+    words: list[WordTokens] = []
+    for span in spans:
+        spoken = [position for position in span if _is_spoken(tokenizer.decode([ids[position]]))]
+        text = _decode(tokenizer, ids, span).strip()
+        if REPLACEMENT in text:  # an untrained model writes bytes that are no characters
+            text = text.replace(REPLACEMENT, "") or "?"
+        words.append(WordTokens(text, span.start, spoken[-1] + 1 if spoken else span.stop, span.stop))
+    return words
 
 
 def _group_characters(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[range]:
