@@ -190,7 +190,7 @@ def label_arguments(
     return labels
 
 
-def _label_text(tokenizer: TextTokenizer, tokens: object) -> list[str] | None:
+def _label_text(tokenizer: TextTokenizer, tokens: Any) -> list[str] | None:
     """Return the labels of an input that holds the token ids of one text; None for other inputs."""
     is_single_text = (
         isinstance(tokens, Tensor)
