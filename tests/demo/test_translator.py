@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,9 @@ from jumok.checkpoint import Loaded
 from jumok.checkpoint.resolve import resolve_model_path
 from jumok.cli import cli
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, ContextWarning
+from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.recipes.language.translate import _score_directions, translate_texts
 from jumok.recipes.shared.text_scores import compute_exact_match
 from recipe_runs import create_task
@@ -94,28 +96,37 @@ def test_report_scores_each_direction() -> None:
     assert _score_directions("en-ko", sources, references, references) == {}
 
 
-UNKNOWN = "2 of 5 tokens are unknown to this model's tokenizer: 우주선을, 탔다"
+UNKNOWN = (
+    r"does not contain 우주선을 \(nearest known words: .+\); 탔디 \(nearest known words: .+\); write the text"
+)
 
 
-def test_unknown_words_are_named(translator: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    finished = CliRunner().invoke(cli, ["run", "translator", "나는 우주선을 탔다", "--json"], env={"LC_ALL": "C"})
-    assert finished.exit_code == 0 and UNKNOWN in finished.stderr
-    assert json.loads(finished.stdout)["unknown_words"] == ["우주선을", "탔다"]
+def test_a_text_with_unknown_words_is_refused(translator: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = CliRunner().invoke(cli, ["run", "translator", "나는 우주선을 탔디", "--json"], env={"LC_ALL": "C"})
+    assert finished.exit_code != 0 and re.search(UNKNOWN, str(finished.exception))
     monkeypatch.setenv("LC_ALL", "C")
-    with pytest.warns(ContextWarning, match=UNKNOWN):
-        jumok.run(translator, ["나는 우주선을 탔다", "나는 잔다"])
+    with pytest.raises(ArgumentError, match=UNKNOWN):
+        jumok.run(translator, ["나는 잔다", "나는 우주선을 탔디"])
+    with pytest.raises(ArgumentError, match=r"umbrela \(nearest known words: umbrella"):
+        jumok.run(translator, "I bought an umbrela")
     monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8")
-    with pytest.warns(ContextWarning, match=r"2개는 이 모델의 토크나이저가 모르는 것입니다: 우주선을, 탔다\."):
-        jumok.run(translator, "나는 우주선을 탔다")
+    with pytest.raises(ArgumentError, match=r"없는 단어가 있습니다: 우주선을 \(비슷한 단어: .*\); 탔디 \(비슷한"):
+        jumok.run(translator, "나는 우주선을 탔디")
+    finished = CliRunner().invoke(cli, ["look", "translator", "Zebra xylophones!"], env={"LC_ALL": "ko_KR.UTF-8"})
+    assert finished.exit_code != 0 and "어휘에 없는 단어가 있습니다: Zebra" in str(finished.exception)
 
 
-def test_a_text_without_any_known_word_is_refused(translator: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_of_characters_warn_of_unknown_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = RNNSeq2Seq(RNNSeq2SeqConfig(vocabulary=9, embedding_width=8, width=8, start=0, end=8)).eval()
+    loaded = Loaded(model, Tokenizer.for_characters("abcdefgh"))
     monkeypatch.setenv("LC_ALL", "C")
-    with pytest.raises(ArgumentError, match="vocabulary contains no word of this text: 안녕하세요; write"):
-        jumok.run(translator, "안녕하세요")
-    finished = CliRunner().invoke(cli, ["look", "translator", "Hello there!"], env={"LC_ALL": "ko_KR.UTF-8"})
-    assert finished.exit_code != 0
-    assert "이 모델의 어휘에는 이 글의 단어가 하나도 없습니다: Hello, there!" in str(finished.exception)
+    with pytest.warns(ContextWarning, match="2 of 5 tokens are unknown to this model's tokenizer: !, 가"):
+        jumok.run(loaded, ["ab!가c", "ab"], limit=2)
+    monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8")
+    with pytest.warns(ContextWarning, match=r"2개는 이 모델의 토크나이저가 모르는 것입니다: !, 가\."):
+        jumok.run(loaded, "ab!가c", limit=2)
+    with pytest.raises(ArgumentError, match="이 글의 단어가 하나도 없습니다: 가, 나"):
+        jumok.run(loaded, "가나", limit=2)
 
 
 def test_generated_sentences_are_data_of_the_translate_recipe_only(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ from jumok.data.tokenizers.token_labels import (
     count_unknown,
     describe_unknown_tokens,
     list_unknown_words,
+    require_all_words,
     require_known_words,
 )
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, describe_type
 from jumok.models.fusion import Fusion
 from jumok.models.speech import Speech
@@ -134,9 +136,12 @@ def encode_text(loaded: Loaded | LoadedTransformers, text: str) -> ModelInput:
         raise ArgumentError("the text is empty; give the model an input")
 
     unknown_count = count_unknown(tokenizer, text, token_ids)
+    unknown_words = list_unknown_words(tokenizer, text) if unknown_count else ()
+    is_translator = isinstance(loaded, Loaded) and loaded.model.task == "translate"
+    if unknown_words and is_translator and isinstance(tokenizer, Tokenizer) and tokenizer.word_pieces:
+        require_all_words(tokenizer, unknown_words)
     require_known_words(tokenizer, text, unknown_count)
     source = torch.tensor([token_ids], device=loaded.model.device)
-    unknown_words = list_unknown_words(tokenizer, text) if unknown_count else ()
     return ModelInput(source, token_ids, unknown_count, unknown_words)
 
 

@@ -92,11 +92,11 @@ def _list_verbs() -> list[Verb]:
         )
         for verb in words.VERBS
     ]  # fmt: skip
-    new = [
-        Verb(**{name: tuple(entry) if isinstance(entry, list) else entry for name, entry in row.items()})
+    fields: list[dict[str, Any]] = [
+        {name: tuple(entry) if isinstance(entry, list) else entry for name, entry in row.items()}
         for row in LEXICON["verbs"]["list"]
     ]
-    return [*old, *new]
+    return [*old, *(Verb(**row) for row in fields)]
 
 
 def _list_nouns() -> dict[str, list[Noun]]:
@@ -600,7 +600,8 @@ def draw_action(generator: random.Random) -> Draft:
     clause = _draw_action_words(generator, form, mode)
     clause = replace(clause, time=_draw_action_time(generator, clause, tense))
     if form == "statement" and not mode and clause.time is None and tense == "present" and generator.random() < 0.2:
-        clause = replace(clause, frequency=tuple(generator.choice(words.ADVERBS)))
+        korean, english = generator.choice(words.ADVERBS)
+        clause = replace(clause, frequency=(korean, english))
     if form in QUESTIONS and not clause.is_negative and generator.random() < 0.4:
         clause = _ask(generator, clause, tense)
     return Draft(
@@ -621,9 +622,9 @@ def _ask(generator: random.Random, clause: Clause, tense: Tense) -> Clause:
         korean, _, particle = clause.before[location].partition("|")
         at = next(entry for entry in PLACES["anywhere"] if entry.korean == korean)
         after = tuple(part for part in clause.after if part not in (at.at, at.to))
-        before = tuple(f"어디|{particle}" if i == location else part for i, part in enumerate(clause.before))
+        new_before = tuple(f"어디|{particle}" if i == location else part for i, part in enumerate(clause.before))
         key = f"{clause.key.removesuffix(korean)}?"
-        return replace(clause, before=before, after=after, question_word="Where", key=key)
+        return replace(clause, before=new_before, after=after, question_word="Where", key=key)
     before = list(clause.before)
     choices = [("Why", "왜"), ("When", "언제"), ("What time", "몇 시|에")]
     object_index = next((i for i, part in enumerate(before) if part.endswith(("|을", "|를"))), None)
@@ -636,8 +637,9 @@ def _ask(generator: random.Random, clause: Clause, tense: Tense) -> Clause:
         before[object_index] = "누구|를" if is_person else "무엇|을"
         after = clause.after[1:]
         question_word = "Who" if is_person else "What"
-        key = [*clause.key.split(" ")[:-2], "?", clause.key.split(" ")[-1]]
-        return replace(clause, before=tuple(before), after=after, question_word=question_word, key=" ".join(key))
+        *first, _, last = clause.key.split(" ")
+        key = " ".join([*first, "?", last])
+        return replace(clause, before=tuple(before), after=after, question_word=question_word, key=key)
     question_word, korean = generator.choice(choices)
     return replace(clause, before=(korean, *before), question_word=question_word)
 
@@ -1367,7 +1369,7 @@ def _start(clause: Clause, manner: Manner) -> list[str]:
 def _draw_thing_contrast(generator: random.Random) -> Draft:
     """이 가방은 비싸지만 좋다 = This bag is expensive but good"""
     subject, _, rows = _draw_thing(generator)
-    english_words = dict(rows)
+    english_words = {row[0]: row[1] for row in rows}
     pairs = [
         pair for pair in LEXICON["contrasts"][0]["things"] if pair[0] in english_words and pair[1] in english_words
     ]

@@ -6,6 +6,8 @@ number, never with a replacement character.
 
 from __future__ import annotations
 
+import difflib
+import unicodedata
 from collections.abc import Sequence
 
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
@@ -191,6 +193,41 @@ def describe_unknown_tokens(unknown: int, tokens: int, words: Sequence[str]) -> 
     return (
         f"{unknown:,} of {tokens:,} tokens are unknown to this model's tokenizer: {named}; where they are, its answer "
         "is a guess"
+    )
+
+
+def suggest_words(tokenizer: Tokenizer, word: str, count: int = 3) -> list[str]:
+    """Return the words of a vocabulary that are spelled most like a word; Hangul is compared letter by letter.
+
+    A particle or an ending that the vocabulary has is left out of the comparison.
+
+    >>> from jumok.checkpoint import load
+    >>> suggest_words(load("translator").require_tokenizer(), "umbrela")[0]
+    'umbrella'
+    """
+    pieces = set(tokenizer.word_pieces)
+    word = word.strip(".,!?~")
+    stems = [word[:end] for end in range(1, len(word)) if CONTINUATION_PREFIX + word[end:] in pieces]
+    beginnings = sorted(piece for piece in pieces if not piece.startswith(CONTINUATION_PREFIX))
+    spellings = {unicodedata.normalize("NFD", piece.casefold()): piece for piece in beginnings}
+    spelling = unicodedata.normalize("NFD", min(stems, key=len, default=word).casefold())
+    return [spellings[match] for match in difflib.get_close_matches(spelling, spellings, count, 0.5)]
+
+
+def require_all_words(tokenizer: Tokenizer, words: Sequence[str]) -> None:
+    """Refuse a text with unknown words, and name the nearest known ones: its translation would be another text's."""
+    is_korean = get_reader_language() == "ko"
+    described = []
+    for word in words[:UNKNOWN_SHOWN]:
+        nearest = ", ".join(suggest_words(tokenizer, word)) or ("없음" if is_korean else "none")
+        described.append(
+            f"{format_unknown_words([word])} ({'비슷한 단어' if is_korean else 'nearest known words'}: {nearest})"
+        )
+    named = "; ".join([*described, *(["..."] if len(words) > UNKNOWN_SHOWN else [])])
+    if is_korean:
+        raise ArgumentError(f"이 모델의 어휘에 없는 단어가 있습니다: {named}. 모델이 학습한 단어로 쓰세요")
+    raise ArgumentError(
+        f"this model's vocabulary does not contain {named}; write the text with words that the model was trained on"
     )
 
 

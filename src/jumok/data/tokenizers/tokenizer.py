@@ -187,6 +187,14 @@ class Tokenizer:
     def _tokens(self) -> dict[int, str]:
         return {token_id: token for token, token_id in self._inner.get_vocab(with_added_tokens=True).items()}
 
+    @property
+    def word_pieces(self) -> list[str]:
+        """The tokens of a tokenizer of word pieces; [] for other tokenizers."""
+        if not isinstance(self._inner.model, models.WordPiece):
+            return []
+        special = set(self._special.values())
+        return [token for token in self._tokens.values() if token not in special]
+
     @cached_property
     def _token_form(self) -> str:
         """How tokens are written: "bytes", "text", "byte fallback" (text or one byte) or "other"."""

@@ -103,7 +103,7 @@ def create_piece_tokenizer(pieces: Sequence[str], special: Mapping[str, str], af
     """
     vocabulary = {token: index for index, token in enumerate([*special.values(), *pieces])}
     inner = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=special["unknown"]))
-    inner.normalizer = normalizers.Replace(Regex(r"\.\s*$"), "")  # the sentences end without a full stop
+    inner.normalizer = normalizers.Replace(Regex(r"[.,!~]+(?=\s|$)"), "")  # the sentences have question marks only
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     inner.decoder = decoders.WordPiece(cleanup=False)
     inner.add_special_tokens(list(special.values()))
