@@ -99,9 +99,9 @@ def test_commands_with_pictures_have_the_same_options(name: str) -> None:
 
 def test_scales_are_those_of_draw() -> None:
     from jumok.cli.command import SCALES
-    from jumok.draw import shading
+    from jumok.draw import panel
 
-    assert SCALES == shading.SCALES
+    assert SCALES == panel.SCALES
 
 
 def test_mask_is_drawn() -> None:

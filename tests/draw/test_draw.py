@@ -14,7 +14,7 @@ import pytest
 from rich.cells import cell_len
 
 from jumok import draw
-from jumok.draw import figure, font, panel
+from jumok.draw import figure, panel
 from jumok.errors import JumokError
 
 ENGLISH = ["<bos>", "The", "cat", "sat", "on", "the", "doormat"]
@@ -394,7 +394,7 @@ def test_hangul_without_a_font_raises(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_no_hangul_font_is_found_where_none_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(font, "HANGUL_FAMILIES", ("DejaVu Sans",))  # installed, but without Hangul
+    monkeypatch.setattr(figure, "HANGUL_FAMILIES", ("DejaVu Sans",))  # installed, but without Hangul
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert draw.find_hangul_font() is None
 
@@ -402,7 +402,7 @@ def test_no_hangul_font_is_found_where_none_is_installed(monkeypatch: pytest.Mon
 def test_the_font_inside_koreanize_matplotlib_is_found_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("koreanize_matplotlib") is None:
         pytest.skip("koreanize_matplotlib is not installed")
-    monkeypatch.setattr(font, "HANGUL_FAMILIES", ())
+    monkeypatch.setattr(figure, "HANGUL_FAMILIES", ())
     file = draw.find_hangul_font()
     assert file is not None and file.name == "NanumGothic.ttf"
     assert "koreanize_matplotlib" in file.parts
@@ -421,7 +421,7 @@ def test_the_regular_font_of_an_installed_family_comes_first(
 
     missing = font_manager.FontEntry(fname=str(tmp_path / "missing.ttf"), name="Our Hangul", weight=400)
     entries = [missing, entry("bold.ttf", 700), entry("regular.ttf", 400)]
-    monkeypatch.setattr(font, "HANGUL_FAMILIES", ("Our Hangul",))
+    monkeypatch.setattr(figure, "HANGUL_FAMILIES", ("Our Hangul",))
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [*font_manager.fontManager.ttflist, *entries])
     assert draw.find_hangul_font() == tmp_path / "regular.ttf"
 

@@ -12,8 +12,8 @@ from test_draw import causal_weights, error_message, read_pixels
 
 from jumok import draw
 from jumok.draw import panel
+from jumok.draw.panel import Shading, choose_shading
 from jumok.draw.pooling import pool_patterns, split_axis
-from jumok.draw.shading import Shading, choose_shading
 
 
 def read_texts(path: Path) -> list[str]:

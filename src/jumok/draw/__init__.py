@@ -23,7 +23,7 @@ these options; equal input gives equal bytes, and input that cannot be drawn rai
 from jumok.errors import DrawError
 
 from .effect_map import save_effect_map
-from .font import find_hangul_font
+from .figure import find_hangul_font
 from .gallery import save_gallery
 from .heat_map import (
     AXIS_NAMES,

@@ -26,11 +26,12 @@ TOLERANCE = 1e-4
 def check_patterns(patterns: PatternsLike) -> Patterns:
     """Check the weights of one or several heads and return them as float64 ``[head, query, key]``, clipped to 0..1.
 
-    Args:
-        patterns: Weights ``[head, query, key]``, or ``[query, key]`` for one head; or what ``MultiHead`` returns:
-            weights ``[1, head, query, key]``, also as the pair (output, weights).
+    They may also be ``[query, key]`` for one head, or what ``MultiHead`` returns: weights ``[1, head, query, key]``,
+    alone or as the pair (output, weights).
     """
-    array = _read_numbers(_select_weights(patterns))
+    if isinstance(patterns, tuple) and [getattr(part, "ndim", None) for part in patterns] == [3, 4]:
+        patterns = patterns[1]
+    array = _read_numbers(patterns)
     if array.ndim == 4 and array.shape[0] == 1:
         array = array[0]
     if array.ndim == 4:
@@ -56,14 +57,7 @@ def check_patterns(patterns: PatternsLike) -> Patterns:
     return numpy.clip(weights, 0.0, 1.0).reshape(-1, *weights.shape[-2:])
 
 
-def _select_weights(patterns: Any) -> Any:
-    """Return the weights of the pair (output, weights) that an attention layer returns; anything else unchanged."""
-    if isinstance(patterns, tuple) and [getattr(part, "ndim", None) for part in patterns] == [3, 4]:
-        return patterns[1]
-    return patterns
-
-
-def _read_numbers(patterns: Any) -> ndarray:
+def _read_numbers(patterns: object) -> ndarray:
     """Convert the input to a numpy array of numbers."""
     if isinstance(patterns, list | tuple):
         patterns = [_detach_tensor(part) for part in patterns]
@@ -81,7 +75,7 @@ def _read_numbers(patterns: Any) -> ndarray:
     return array
 
 
-def _detach_tensor(tensor: Any) -> Any:
+def _detach_tensor(tensor: Any) -> ArrayLike:
     """Return a torch tensor without its gradient, in a dtype that numpy has; anything else unchanged."""
     if not hasattr(tensor, "detach"):
         return tensor
@@ -90,11 +84,7 @@ def _detach_tensor(tensor: Any) -> Any:
 
 
 def check_single_pattern(pattern: ArrayLike) -> Pattern:
-    """Check the weights of a single head and return them as float64 ``[query, key]``.
-
-    Args:
-        pattern: Weights ``[query, key]`` or ``[1, query, key]``.
-    """
+    """Check the weights ``[query, key]`` or ``[1, query, key]`` of a single head; return float64 ``[query, key]``."""
     heads = check_patterns(pattern)
     if len(heads) != 1:
         raise DrawError(
@@ -119,12 +109,7 @@ def check_labels(weights: Pattern, queries: Sequence[str], keys: Sequence[str]) 
 
 
 def check_pixels(image: ArrayLike, name: str) -> Pixels:
-    """Check that an image holds bytes, and return it as an array.
-
-    Args:
-        image: Bytes ``[row, column]`` or ``[row, column, 3]``.
-        name: What the image is called in the error message.
-    """
+    """Check that an image holds bytes, and return it as an array; ``name`` is for the error message."""
     array = numpy.asarray(image)
     if array.dtype != numpy.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
         raise DrawError(f"{name} is {array.dtype} {array.shape}; give bytes of [row, column] or [row, column, 3].")

@@ -42,10 +42,6 @@ def save_effect_map(
         effects: Effects ``[layer, head]``; nan where a layer has no such head.
         layers: The label of each row; default: numbers from 0.
         columns: The label of each column; default: numbers from 0.
-        column_axis: What the columns are: heads, or for example positions.
-        row_axis: What the rows are: layers, or for example positions.
-        quantity: What the numbers are: effects, or for example position encodings.
-        caption: A line below the map; default: what the colours mean.
 
     >>> save_effect_map("effects.png", [[-2.5, 0.1], [0.0, 0.4]])  # doctest: +SKIP
     PosixPath('effects.png')
@@ -58,7 +54,10 @@ def save_effect_map(
     if len(columns) != table.shape[1]:
         raise DrawError(f"There are {len(columns)} labels but {table.shape[1]} columns; give one label for each.")
     has_values = table.size <= VALUES_LIMIT
-    cell_width, cell_height = _choose_cell_size(*table.shape) if has_values else (0.24, 0.24)
+    cell_width = cell_height = 0.24  # inches
+    if has_values:  # the cells of a small table are larger
+        cell_width = min(1.05, max(0.58, 3.2 / table.shape[1]))
+        cell_height = min(0.62, max(0.34, 2.5 / table.shape[0]))
     width, height = cell_width * table.shape[1], cell_height * table.shape[0]
     line = width + 0.75  # inches, with the colour bar and its numbers
     limit = float(numpy.nanmax(abs(table))) or 1.0  # an all-zero table still needs a scale
@@ -88,11 +87,6 @@ def save_effect_map(
         ticks = MaxNLocator(2 if length < 2 else 4, symmetric=True)
         add_color_bar(canvas, 0.2, (-limit, limit), EFFECT_COLOR_MAP, canvas.replace_missing(quantity), ticks)
     return canvas.path
-
-
-def _choose_cell_size(layers: int, heads: int) -> tuple[float, float]:
-    """Return the width and height of a cell in inches; the cells of a small table are larger."""
-    return min(1.05, max(0.58, 3.2 / heads)), min(0.62, max(0.34, 2.5 / layers))
 
 
 def _wrap(text: str, width: float, font_size: float, separator: str = "") -> str:

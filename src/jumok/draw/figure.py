@@ -1,7 +1,8 @@
-"""A figure: fonts for its texts, reproducible settings, positions in inches, and the one function that saves it."""
+"""A figure: fonts for its texts, also in Hangul, reproducible settings, positions in inches, and how it is saved."""
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import re
@@ -9,25 +10,30 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from jumok.errors import DrawError
 from jumok.files import write_atomically
 
 from .cell_text import escape, make_visible, truncate
-from .font import find_default_font, find_hangul_font, read_characters, register_font
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontEntry
 
 DOTS_PER_INCH = 150
 WIDEST_LABEL = 32  # terminal cells
 CAPTION_INK = "#595959"
-
 # Conjoining letters (jamo), compatibility letters, and syllables.
 HANGUL = re.compile("[\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7a3\ud7b0-\ud7ff]")
-
+# in the order of preference; every Noto Sans CJK face contains all Hangul syllables
+HANGUL_FAMILIES = (
+    "Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Nanum Gothic", "NanumBarunGothic", "Malgun Gothic",
+    "Apple SD Gothic Neo", "AppleGothic", "Pretendard", "Source Han Sans KR", "Source Han Sans K", "UnDotum",
+    "Baekmuk Dotum", "Baekmuk Gulim", "Noto Sans CJK JP", "Gulim", "Dotum",
+)  # fmt: skip
 # Drawing changes matplotlib's global settings temporarily, which two threads must not do at once.
 _DRAWING = threading.Lock()
 
@@ -81,12 +87,7 @@ class Canvas:
 def open_canvas(path: str | os.PathLike[str], texts: Iterable[str]) -> Iterator[Canvas]:
     """Draw with the settings of Jumok's images, and write the image when the block ends.
 
-    Args:
-        path: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
-        texts: All texts that will be drawn; they decide which fonts are needed.
-
-    Raises:
-        DrawError: If the suffix is unknown, matplotlib or a font with Hangul is missing, or the file cannot be written.
+    ``texts`` are all texts that will be drawn; they decide which fonts are needed.
     """
     target = Path(path)
     if target.suffix.lower() not in (".png", ".svg"):
@@ -145,3 +146,88 @@ def save_figure(figure: Figure, target: Path) -> None:
             f"The image could not be written to {str(target)!r} ({error.strerror}); "
             "create the folder first, or choose another path."
         ) from error
+
+
+def find_hangul_font() -> Path | None:
+    """Find a font file with Hangul: an installed one, or the one inside ``koreanize_matplotlib``; None without any.
+
+    >>> find_hangul_font()  # doctest: +SKIP
+    PosixPath('/usr/share/fonts/truetype/nanum/NanumGothic.ttf')
+    """
+    installed = import_font_manager().fontManager.ttflist
+    for family in HANGUL_FAMILIES:
+        for entry in sorted((entry for entry in installed if entry.name == family), key=_rank_plainness):
+            if _has_hangul(Path(entry.fname)):
+                return Path(entry.fname)
+
+    # The package is located without importing it: importing it changes matplotlib's settings globally.
+    try:
+        package = importlib.util.find_spec("koreanize_matplotlib")
+    except (ImportError, ValueError):
+        package = None
+    for folder in (package and package.submodule_search_locations) or []:
+        for file in sorted(Path(folder).rglob("NanumGothic.ttf")):
+            if _has_hangul(file):
+                return file
+    return None
+
+
+def find_default_font() -> Path:
+    """Return the DejaVu Sans file that matplotlib ships, so that images do not depend on installed fonts."""
+    fonts = import_font_manager()  # before the next import: it explains how to install matplotlib
+    import matplotlib
+
+    file = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+    if file.is_file():
+        return file
+    # Linux distributions may move the file to the system's fonts. str(): newer versions return a str subclass.
+    return Path(str(fonts.findfont("DejaVu Sans:style=normal:weight=normal")))
+
+
+def read_characters(file: Path) -> frozenset[int]:
+    """Return the code points for which a TrueType or OpenType font has a glyph."""
+    return frozenset(int(code) for code in import_font_manager().get_font(str(file)).get_charmap())
+
+
+def register_font(file: Path) -> str:
+    """Register a font file with matplotlib under a private family name, and return that name.
+
+    FontProperties(fname=...) uses a single file without fallback, but a label such as "▁나는" needs two fonts; a
+    list of families does fall back. Registering under a private name cannot change other figures of this process.
+    """
+    fonts = import_font_manager()
+    name = f"jumok:{file}"
+    if not any(entry.name == name for entry in fonts.fontManager.ttflist):
+        entry = fonts.FontEntry(
+            fname=str(file), name=name, style="normal", variant="normal", weight=400, stretch="normal", size="scalable"
+        )
+        fonts.fontManager.ttflist.append(entry)
+    return name
+
+
+def import_font_manager() -> ModuleType:
+    """Return ``matplotlib.font_manager``, or raise a DrawError that says how to install matplotlib."""
+    try:
+        from matplotlib import font_manager
+    except ImportError as error:
+        raise DrawError(
+            'Images need matplotlib, which is not installed; run: pip install "jumok[draw]" '
+            "(a heat map in the terminal needs no extra)."
+        ) from error
+    return font_manager
+
+
+def _rank_plainness(entry: FontEntry) -> tuple[bool, float, str]:
+    """Sort key: upright and regular fonts first."""
+    weight = {"regular": 400, "normal": 400, "light": 300, "bold": 700}.get(str(entry.weight), entry.weight)
+    distance = abs(float(weight) - 400) if isinstance(weight, int | float) else 500.0
+    return entry.style != "normal", distance, str(entry.fname)
+
+
+def _has_hangul(file: Path) -> bool:
+    """Return whether a font file exists, can be read, and contains Hangul syllables."""
+    try:
+        return file.is_file() and {ord("가"), ord("힣")} <= read_characters(file)
+    except (OSError, RuntimeError):
+        # matplotlib's list of fonts is cached, so a file may have disappeared or changed.
+        return False

@@ -15,9 +15,8 @@ from jumok.errors import DrawError
 from .cell_text import count_cells
 from .checks import Pattern, PatternsLike, check_labels, check_patterns, check_single_pattern
 from .figure import CAPTION_INK, WIDEST_LABEL, open_canvas
-from .panel import draw_color_bar, join_captions, paint_map
+from .panel import Shading, choose_shading, draw_color_bar, join_captions, paint_map
 from .pooling import PooledMap, pool_patterns
-from .shading import Shading, choose_shading
 
 # Rows and columns of a map; larger maps are pooled, so that a cell has at least 3 pixels.
 MAP_CELLS, GRID_CELLS, MODEL_CELLS = 400, 135, 80
@@ -48,18 +47,13 @@ AXIS_NAMES = {"en": AxisNames(), "ko": AxisNames("쿼리", "키", "가중치", "
 
 
 class LayerMaps(NamedTuple):
-    """The maps of one layer.
-
-    Attributes:
-        weights: Weights ``[head, query, key]``, between 0 and 1.
-        heads: The number of each head; default: from 0.
-    """
+    """The maps of one layer."""
 
     title: str
-    weights: ArrayLike
+    weights: ArrayLike  # [head, query, key], between 0 and 1
     queries: Sequence[str]
     keys: Sequence[str]
-    heads: Sequence[int] | None = None
+    heads: Sequence[int] | None = None  # the number of each head; None = from 0
 
 
 def save_heat_map(

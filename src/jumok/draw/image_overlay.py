@@ -6,10 +6,9 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy
-from jaxtyping import Float64, UInt8
+from jaxtyping import UInt8
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
@@ -17,12 +16,7 @@ from jumok.errors import DrawError
 
 from .checks import Patterns, Pixels, check_patterns, check_pixels
 from .figure import Canvas, open_canvas
-from .panel import draw_color_bar, join_captions
-from .shading import Shading, choose_shading
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
+from .panel import Shading, choose_shading, draw_color_bar, join_captions
 
 PANEL_SIDE = 1.9  # inches of the longer side of a panel
 PANEL_GAP, TITLE_HEIGHT = 0.15, 0.25  # inches between panels, and of the title above each
@@ -32,7 +26,6 @@ OPACITY = 0.8  # of the largest weight; the image stays visible below it
 GREY_SHARES = (0.299, 0.587, 0.114)  # brightness of red, green and blue (ITU-R BT.601)
 MARK = "#1a4fd6"  # frame of the query's patch
 
-Cells = Float64[ndarray, "row column"]
 Blended = UInt8[ndarray, "row column 3"]
 
 
@@ -68,8 +61,13 @@ def save_image_overlay(
     """
     pixels = check_pixels(image, "The image")
     panels = check_patterns(weights)
-    count, rows, columns = panels.shape
-    _check_cover(pixels, (rows, columns), patch)
+    count, *grid = panels.shape
+    for side, cells, length in zip(pixels.shape, grid, patch, strict=False):
+        if length < 1 or not (cells - 1) * length < side <= cells * length:
+            raise DrawError(
+                f"{grid[0]} x {grid[1]} patches of {patch[0]} x {patch[1]} pixels do not cover an image of "
+                f"{pixels.shape[0]} x {pixels.shape[1]}; give the patches of this image."
+            )
     if titles is None:
         titles = [f"head {head}" for head in range(count)]
     if len(titles) != count:
@@ -85,13 +83,9 @@ def save_image_overlay(
 def blend_weights(
     image: ArrayLike, weights: ArrayLike, patch: tuple[int, int], shading: Shading | None = None, step: int = 1
 ) -> Blended:
-    """Return the image in grey with the weights of its patches in red, as bytes ``[row, column, 3]``.
+    """Return the image in grey with the weights ``[row, column]`` of its patches in red, as bytes ``[row, column, 3]``.
 
-    Args:
-        image: The image, bytes (uint8) of ``[row, column]`` or ``[row, column, 3]``.
-        weights: The weight of each patch, ``[row, column]``.
-        shading: How weights become shades; default: linear, from 0 to 1.
-        step: Return only every ``step``-th row and column.
+    Only every ``step``-th row and column is returned.
 
     >>> blend_weights(numpy.full((2, 4), 200, numpy.uint8), [[0, 1]], (2, 2))[0, :, 1].tolist()
     [200, 200, 56, 56]
@@ -99,27 +93,13 @@ def blend_weights(
     pixels = check_pixels(image, "The image")[::step, ::step].astype(numpy.float64)
     grey = pixels @ numpy.array(GREY_SHARES) if pixels.ndim == 3 else pixels
     cells = numpy.asarray(weights, numpy.float64)
-    shades = _compute_shades(cells, Shading() if shading is None else shading)
+    # all patches are one row of the scale "row": the keys of one query
+    shades = (shading or Shading()).compute_shades(cells.reshape(1, -1)).reshape(cells.shape)
     cell_rows = numpy.arange(grey.shape[0]) * step // patch[0]
     cell_columns = numpy.arange(grey.shape[1]) * step // patch[1]
     opacity = OPACITY * shades[cell_rows[:, None], cell_columns[None, :], None]
     blended = grey[..., None] * (1 - opacity) + 255 * numpy.array(COLOUR) * opacity
     return blended.round().astype(numpy.uint8)
-
-
-def _compute_shades(cells: Cells, shading: Shading) -> Cells:
-    """Return the shades of one panel. All of its patches are one row of the scale "row": the keys of one query."""
-    return shading.compute_shades(cells.reshape(1, -1)).reshape(cells.shape)
-
-
-def _check_cover(image: Pixels, grid: tuple[int, int], patch: tuple[int, int]) -> None:
-    """Raise a DrawError unless the patches cover the image, and none lies outside."""
-    for side, cells, length in zip(image.shape, grid, patch, strict=False):
-        if length < 1 or not (cells - 1) * length < side <= cells * length:
-            raise DrawError(
-                f"{grid[0]} x {grid[1]} patches of {patch[0]} x {patch[1]} pixels do not cover an image of "
-                f"{image.shape[0]} x {image.shape[1]}; give the patches of this image."
-            )
 
 
 def _draw_panels(
@@ -132,6 +112,9 @@ def _draw_panels(
     marked: tuple[int, int] | None,
 ) -> None:
     """Draw the image and the panels row by row, with one colour bar."""
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.patches import Rectangle
+
     step = math.ceil(max(image.shape[:2]) / LONGEST_SIDE)
     inches = PANEL_SIDE / max(image.shape[:2])
     panel_width, panel_height = image.shape[1] * inches, image.shape[0] * inches
@@ -150,21 +133,9 @@ def _draw_panels(
         axes.set_axis_off()
         axes.set_title(name, fontsize=8, pad=3)
         if marked is not None:
-            _frame_patch(axes, marked, patch, step)
-    draw_color_bar(canvas, shading, color_map=_build_color_map())
-
-
-def _frame_patch(axes: Axes, marked: tuple[int, int], patch: tuple[int, int], step: int) -> None:
-    from matplotlib.patches import Rectangle
-
-    rows, columns = patch[0] / step, patch[1] / step
-    corner = (marked[1] * columns - 0.5, marked[0] * rows - 0.5)
-    axes.add_patch(Rectangle(corner, columns, rows, fill=False, edgecolor=MARK, linewidth=1.2))
-
-
-def _build_color_map() -> Colormap:
-    """Return the colours of the weights on white, for the colour bar."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    strongest = [1 - OPACITY + OPACITY * channel for channel in COLOUR]
-    return LinearSegmentedColormap.from_list("overlay", [(1.0, 1.0, 1.0), strongest])
+            height, width = patch[0] / step, patch[1] / step
+            corner = (marked[1] * width - 0.5, marked[0] * height - 0.5)
+            axes.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=MARK, linewidth=1.2))
+    strongest = [1 - OPACITY + OPACITY * channel for channel in COLOUR]  # on white
+    color_map = LinearSegmentedColormap.from_list("overlay", [(1.0, 1.0, 1.0), strongest])
+    draw_color_bar(canvas, shading, color_map=color_map)

@@ -34,45 +34,27 @@ PANEL_WIDTH, PANEL_HEIGHT = 5.2, 3.6  # inches of one of several panels
 
 @dataclass(frozen=True)
 class LinePanel:
-    """A line plot, one of several that are drawn side by side.
+    """A line plot, one of several that are drawn side by side."""
 
-    Attributes:
-        series: The points ``(x, y)`` of each line by its name; series without points are omitted.
-        title: The title above the plot; default: none.
-        across: The label of the x axis.
-        vertical: The label of the y axis; default: none.
-        log_across: Whether the x axis is logarithmic, with a tick at every point; all x must be positive.
-        log_vertical: Whether the y axis is logarithmic; all y must be positive.
-        from_zero: Whether the y axis begins at 0.
-        limits: The ends of the y axis; default: around the points.
-        mark: The x of a dotted vertical line; default: none.
-    """
-
-    series: Mapping[str, Points]
+    series: Mapping[str, Points]  # the points (x, y) of each line by its name; series without points are omitted
     title: str = ""
-    across: str = "step"
-    vertical: str = ""
-    log_across: bool = False
-    log_vertical: bool = False
-    from_zero: bool = False
-    limits: tuple[float, float] | None = None
-    mark: int | float | None = None
+    across: str = "step"  # the label of the x axis
+    vertical: str = ""  # the label of the y axis
+    log_across: bool = False  # a logarithmic x axis, with a tick at every point; all x must be positive
+    log_vertical: bool = False  # a logarithmic y axis; all y must be positive
+    from_zero: bool = False  # whether the y axis begins at 0
+    limits: tuple[float, float] | None = None  # of the y axis; None = around the points
+    mark: int | float | None = None  # the x of a dotted vertical line
 
 
 @dataclass(frozen=True)
 class MapPanel:
-    """A heat map of signed numbers: red is negative, white is 0, blue is positive.
-
-    Attributes:
-        numbers: The numbers ``[row, column]``.
-        across: The label of the x axis.
-        vertical: The label of the y axis.
-    """
+    """A heat map of signed numbers: red is negative, white is 0, blue is positive."""
 
     title: str
-    numbers: ArrayLike
-    across: str
-    vertical: str
+    numbers: ArrayLike  # [row, column]
+    across: str  # the label of the x axis
+    vertical: str  # the label of the y axis
 
 
 class _LineStyle(NamedTuple):
@@ -93,11 +75,7 @@ def save_line_plot(
     log_across: bool = False,
     log_vertical: bool = False,
 ) -> Path:
-    """Write an image with one line for each series, and return its path; the arguments are those of ``LinePanel``.
-
-    Args:
-        target: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
-    """
+    """Write an image with one line for each series, and return its path; the arguments are those of ``LinePanel``."""
     panel = LinePanel(series, title, across, vertical, log_across, log_vertical)
     with open_canvas(target, _list_texts(panel)) as canvas:
         canvas.resize(PLOT_WIDTH, PLOT_HEIGHT)

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy
-from jaxtyping import Float64
-from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from jumok.errors import DrawError
@@ -19,8 +17,7 @@ from jumok.errors import DrawError
 from .cell_text import count_cells
 from .checks import check_single_pattern
 from .figure import CAPTION_INK, Canvas, open_canvas
-from .panel import COLOR_MAP, FRAME, draw_color_bar, thin_frame
-from .shading import Shades, choose_shading
+from .panel import COLOR_MAP, FRAME, Shades, choose_shading, draw_color_bar, thin_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,16 +34,10 @@ SOUND_COLOURS = ("#ffffff", "#dfe6ee", "#9fb3c8", "#5a7795", "#2b4560", "#101d2e
 SPAN_INK = "#d1462f"  # frames the time of a word in its rows
 BOUNDARY_INK = "#b9c2cc"
 
-Loudness = Float64[ndarray, "band frame"]
-
 
 @dataclass(frozen=True)
 class TimedText:
-    """A text with its time: a word that is spoken.
-
-    Attributes:
-        start: Where it begins, in seconds.
-    """
+    """A word that is spoken, and when it begins and ends, in seconds."""
 
     text: str
     start: float
@@ -55,12 +46,7 @@ class TimedText:
 
 @dataclass(frozen=True)
 class ListeningTexts:
-    """The texts of a listening map.
-
-    Attributes:
-        title: The title above it; default: none.
-        caption: A line below the title; default: none.
-    """
+    """The texts of a listening map: the title above it, the caption below the title, and the names of the axes."""
 
     title: str = ""
     caption: str = ""
@@ -120,9 +106,15 @@ def save_listening_map(
     rows_height = row_height * len(pattern)
     names = [*astuple(texts), *labels, *(word.text for word in words), *(name for _, name in bands)]
     with open_canvas(path, names) as canvas:
+        from matplotlib.colors import LinearSegmentedColormap
+
         canvas.resize(width, words_height + SPECTROGRAM_HEIGHT + GAP + rows_height)
         sound = canvas.add_axes(0.0, words_height, width, SPECTROGRAM_HEIGHT)
-        _draw_sound(sound, canvas, loudness, times, bands)
+        colours = LinearSegmentedColormap.from_list("sound", list(SOUND_COLOURS))
+        extent = (*times, -0.5, len(loudness) - 0.5)
+        sound.imshow(loudness, cmap=colours, origin="lower", aspect="auto", extent=extent, interpolation="nearest")
+        sound.set_yticks([band for band, _ in bands], canvas.format_labels(name for _, name in bands))
+        sound.tick_params(labelsize=LABEL_SIZE - 1, length=2, width=0.6, color=FRAME, labelbottom=False)
         sound.set_ylabel(canvas.replace_missing(texts.bands), fontsize=LABEL_SIZE, color=CAPTION_INK)
 
         listening = canvas.add_axes(0.0, words_height + SPECTROGRAM_HEIGHT + GAP, width, rows_height)
@@ -145,23 +137,6 @@ def save_listening_map(
         canvas.write_heading(texts.title, texts.caption)
         draw_color_bar(canvas, shading, name=texts.weight)
     return canvas.path
-
-
-def _draw_sound(
-    axes: Axes,
-    canvas: Canvas,
-    loudness: Loudness,
-    times: tuple[float, float],
-    bands: Sequence[tuple[float, str]],
-) -> None:
-    """Draw the spectrogram."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    colours = LinearSegmentedColormap.from_list("sound", list(SOUND_COLOURS))
-    extent = (*times, -0.5, len(loudness) - 0.5)
-    axes.imshow(loudness, cmap=colours, origin="lower", aspect="auto", extent=extent, interpolation="nearest")
-    axes.set_yticks([band for band, _ in bands], canvas.format_labels(name for _, name in bands))
-    axes.tick_params(labelsize=LABEL_SIZE - 1, length=2, width=0.6, color=FRAME, labelbottom=False)
 
 
 def _draw_weights(

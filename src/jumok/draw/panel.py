@@ -1,27 +1,80 @@
-"""Paint heat maps: cells, labels and values of one map, and its colour bar. All pictures of maps are painted here."""
+"""Paint heat maps: the shades of weights, the cells, labels and values of one map, and its colour bar.
+
+All pictures of maps are painted here. A shade lies between 0 (white) and 1 (dark).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
+from jaxtyping import Float64
+from numpy import ndarray
+
+from jumok.errors import DrawError
 
 from .cell_text import ZERO_MARK, count_cells, format_weight, is_dark
 from .checks import Pattern
 from .figure import CAPTION_INK, Canvas
-from .shading import Shades, Shading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colorbar import Colorbar
     from matplotlib.colors import Colormap
+    from matplotlib.ticker import Locator
 
 COLOR_MAP = "Blues"
 FRAME = "#999999"
 NOT_DRAWN = "#e4e4e4"  # the cells of a key that is left out
 BAR_WIDTH = 0.09  # inches
+SCALES = ("linear", "sqrt", "row")
+AnyPatterns = Float64[ndarray, "..."]  # maps of several layers, which may have different sizes
+Shades = Float64[ndarray, "query key"]  # nan: not drawn
+
+
+class Shading(NamedTuple):
+    """How the weights of a figure become shades.
+
+    With the scale "linear", the shade is proportional to the weight; with "sqrt" to its square root, which makes small
+    weights visible; with "row" to the weight divided by the largest weight of its row.
+    """
+
+    scale: str = "linear"
+    largest: float = 1.0  # the weight of the darkest shade, except for "row"
+    # many heads attend to the first token when there is nothing else to attend to (an attention sink)
+    skip_first: bool = False
+
+    def compute_shades(self, weights: Pattern) -> Shades:
+        """Return a shade between 0 and 1 for each weight; nan in the first column if it is left out."""
+        shown = weights.copy()
+        if self.skip_first:
+            shown[:, 0] = numpy.nan
+        if self.scale == "row":
+            row_largest = numpy.nanmax(shown, axis=1, initial=0.0, keepdims=True)
+            return shown / numpy.where(row_largest > 0, row_largest, 1.0)
+        shares = numpy.clip(shown / self.largest, 0.0, 1.0)
+        return numpy.sqrt(shares) if self.scale == "sqrt" else shares
+
+    def list_ticks(self, *, few: bool = False) -> list[tuple[float, str]]:
+        """Return the ticks of the colour bar, the shade and the text of each; ``few`` are three."""
+        if self.scale == "sqrt":
+            shares = [0.0, 0.25, 1.0] if few else [0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0]
+            return [(share**0.5, f"{share * self.largest:.2g}") for share in shares]
+        end = 1.0 if self.scale == "row" else self.largest
+        return [(share, f"{share * end:.2g}") for share in ((0.0, 0.5, 1.0) if few else (0.0, 0.25, 0.5, 0.75, 1.0))]
+
+
+def choose_shading(patterns: list[AnyPatterns], scale: str, skip_first: bool = False, largest: float = 1.0) -> Shading:
+    """Return the shading of a figure; without the first key, it ends at the largest weight that remains."""
+    if scale not in SCALES:
+        raise DrawError(f"The colour scale {scale!r} is unknown; choose one of {', '.join(SCALES)}.")
+    if skip_first:
+        if any(weights.shape[-1] < 2 for weights in patterns):
+            raise DrawError("The map has one key, and skipping the first key leaves none; draw it without skip_first.")
+        largest = max(float(weights[..., 1:].max()) for weights in patterns)
+    return Shading(scale, largest or 1.0, skip_first)
 
 
 def paint_map(
@@ -36,15 +89,7 @@ def paint_map(
     shading: Shading,
     keys_on_top: bool = False,
 ) -> None:
-    """Draw one heat map of weights into existing axes.
-
-    Args:
-        axes: matplotlib's axes, whose size must fit cells of ``cell`` inches.
-        query_labels: The labels of the rows, or None to draw none.
-        key_labels: The labels of the columns, or None to draw none.
-        value_size: The font size of the weights in the cells, or None to draw none.
-        keys_on_top: Whether the labels of the keys stand above the map instead of below.
-    """
+    """Draw one heat map of weights into axes whose size fits cells of ``cell`` inches; nothing is drawn for None."""
     query_count, key_count = weights.shape
     shades = shading.compute_shades(weights)
     paint_cells(axes, shades, COLOR_MAP)
@@ -52,7 +97,6 @@ def paint_map(
         separate_cells(axes, shades.shape, linewidth=1.0 if cell >= 0.3 else 0.5)
     else:
         _frame_outside(axes, query_count, key_count, cell)
-    axes.tick_params(which="minor", length=0)
     axes.tick_params(which="major", labelsize=label_size)
     if keys_on_top:
         axes.tick_params(axis="x", which="major", top=True, labeltop=True, bottom=False, labelbottom=False)
@@ -144,19 +188,23 @@ def draw_color_bar(
     color_map: str | Colormap = COLOR_MAP,
     name: str = "weight",
 ) -> None:
-    """Draw the colour bar of a shading to the right of a figure.
+    """Draw the colour bar of a shading to the right of a figure, ``gap`` inches from the maps.
 
-    Args:
-        gap: The distance between the maps and the bar in inches.
-        name: The name beside a linear scale; other scales explain themselves.
+    ``name`` stands beside a linear scale; other scales explain themselves.
     """
-    bar = add_color_bar(canvas, gap, (0.0, 1.0), color_map, name if shading.scale == "linear" else shading.name)
+    names = {"row": "share of the row's largest weight", "sqrt": "weight (square-root scale)"}
+    bar = add_color_bar(canvas, gap, (0.0, 1.0), color_map, names.get(shading.scale, name))
     ticks = shading.list_ticks(few=measure_color_bar(canvas.height) < 2)
     bar.set_ticks([shade for shade, _ in ticks], labels=[text for _, text in ticks])
 
 
 def add_color_bar(
-    canvas: Canvas, gap: float, limits: tuple[float, float], color_map: str | Colormap, name: str, ticks: Any = None
+    canvas: Canvas,
+    gap: float,
+    limits: tuple[float, float],
+    color_map: str | Colormap,
+    name: str,
+    ticks: Locator | None = None,
 ) -> Colorbar:
     """Add a colour bar with its name to the right of a figure."""
     from matplotlib.cm import ScalarMappable

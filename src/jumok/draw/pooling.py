@@ -25,26 +25,16 @@ ReadPiece = Callable[[slice, slice], Weights]  # the weights of some queries and
 
 
 class PooledMap(NamedTuple):
-    """A map, or the maps of several heads, that fit into an image.
-
-    Attributes:
-        weights: Weights ``[row, column]``, or ``[head, row, column]``.
-        caption: What a cell stands for; empty if nothing was pooled.
-    """
+    """A map, or the maps of several heads, that fit into an image."""
 
     weights: Float[ndarray, "*head row column"]
     queries: list[str]
     keys: list[str]
-    caption: str
+    caption: str  # what a cell stands for; empty if nothing was pooled
 
 
 class PooledCells(NamedTuple):
-    """The cells of a map.
-
-    Attributes:
-        largest: The largest weight of each cell; of signed numbers the one with the largest size.
-        mean: The mean weight of each cell, on request.
-    """
+    """The cells of a map: the largest weight of each (of signed numbers the largest size), and on request the mean."""
 
     largest: Weights
     mean: Weights
@@ -93,7 +83,11 @@ def pool_cells(
     if rows_per_cell is None:
         row_pieces = list(_split(row_edges, row_edges[0], row_edges[-1], rows_per_piece))
     else:
-        row_pieces = [_select_middle(cell, *ends, rows_per_cell) for cell, ends in enumerate(pairwise(row_edges))]
+        row_pieces = []
+        for cell, (begin, end) in enumerate(pairwise(row_edges)):
+            count = min(rows_per_cell, end - begin)
+            first = begin + (end - begin - count) // 2
+            row_pieces.append(_Piece(slice(first, first + count), cell, [0]))
     rows_read = numpy.zeros(shape[0], numpy.int64)
     for rows in row_pieces:
         count = rows.positions.stop - rows.positions.start
@@ -121,13 +115,6 @@ def _split(edges: Sequence[int], begin: int, end: int, step: int) -> Iterator[_P
         first_cell = int(numpy.searchsorted(cells, start, side="right")) - 1
         last_cell = int(numpy.searchsorted(cells, stop, side="left"))
         yield _Piece(slice(start, stop), first_cell, numpy.maximum(cells[first_cell:last_cell] - start, 0).tolist())
-
-
-def _select_middle(cell: int, begin: int, end: int, count: int) -> _Piece:
-    """Return some rows in the middle of a cell."""
-    count = min(count, end - begin)
-    first = begin + (end - begin - count) // 2
-    return _Piece(slice(first, first + count), cell, [0])
 
 
 def _find_largest(
@@ -165,14 +152,8 @@ def pool_patterns(
 ) -> PooledMap:
     """Shrink maps to at most ``limit`` rows and columns by maximum pooling.
 
-    Drawing a large map directly would drop most of its cells, and with them single large weights.
-
-    Args:
-        limit: The largest number of rows and columns, at least 2.
-        first_apart: Whether the first key keeps a column of its own.
-
-    Returns:
-        The maps; the labels of a pooled axis are the positions at which its rows or columns begin.
+    Drawing a large map directly would drop most of its cells, and with them single large weights. The labels of a
+    pooled axis are the positions at which its rows or columns begin; with ``first_apart``, the first key keeps its own.
     """
     row_starts = split_axis(weights.shape[-2], limit)
     column_starts = split_axis(weights.shape[-1], limit, first_apart=first_apart)
@@ -187,9 +168,6 @@ def pool_patterns(
 def split_axis(count: int, limit: int, *, first_apart: bool = False) -> list[int]:
     """Split positions into at most ``limit`` parts of similar size, and return the first position of each part.
 
-    Args:
-        limit: The largest number of parts, at least 2.
-
     >>> split_axis(10, 4), split_axis(10, 4, first_apart=True), split_axis(3, 4)
     ([0, 2, 5, 7], [0, 1, 4, 7], [0, 1, 2])
     """
@@ -203,9 +181,6 @@ def split_axis(count: int, limit: int, *, first_apart: bool = False) -> list[int
 def label_parts(labels: Sequence[str], starts: list[int], *, first_apart: bool = False) -> list[str]:
     """Return the labels of an axis, or the first position of each part if positions were pooled.
 
-    Args:
-        first_apart: Whether the first position is a part of its own; it then keeps its label.
-
     >>> label_parts(["<s>", "a", "b", "c", "d"], [0, 1, 3], first_apart=True)
     ['<s>', '1', '3']
     """
@@ -217,11 +192,8 @@ def label_parts(labels: Sequence[str], starts: list[int], *, first_apart: bool =
 
 def describe_pooling(queries: int, row_starts: list[int], keys: int, column_starts: list[int]) -> str:
     """Return the caption of a pooled map; "" if nothing was pooled."""
-    rows, columns = _measure_largest_part(queries, row_starts), _measure_largest_part(keys, column_starts)
+    ends = ([*row_starts, queries], [*column_starts, keys])
+    rows, columns = (max(end - start for start, end in pairwise(edges)) for edges in ends)
     if rows == columns == 1:
         return ""
     return f"each cell is the maximum of up to {rows} x {columns} weights; the axes count positions"
-
-
-def _measure_largest_part(count: int, starts: list[int]) -> int:
-    return max(end - start for start, end in zip(starts, [*starts[1:], count], strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
@@ -33,13 +32,8 @@ def render_terminal_heat_map(
 ) -> str:
     """Render a pattern as text: a row for each query, a column for each key, the weight in each cell.
 
-    A weight of exactly zero is shown as a faint dot.
-
-    Args:
-        pattern: Weights ``[query, key]`` of one head, between 0 and 1.
-        color: Whether cells have a background shade, as ANSI codes.
-        width: The width of the terminal in columns. A wider map omits its last keys, and a note below says how many.
-            Default: nothing is omitted.
+    A weight of exactly zero is shown as a faint dot; with ``color``, the others have a background shade, as ANSI codes.
+    A map that is wider than ``width`` columns omits its last keys, and a note below says how many.
 
     >>> text = render_terminal_heat_map([[1, 0], [0.25, 0.75]], ["I", "am"], ["I", "am"], color=False)
     >>> print(text)  # doctest: +NORMALIZE_WHITESPACE
@@ -69,29 +63,22 @@ def render_terminal_heat_map(
     return "\n".join(lines)
 
 
-class _ColumnFit(NamedTuple):
-    """The width of a column in terminal cells, and how many keys are shown."""
-
-    width: int
-    shown: int
-
-
-def _fit_columns(key_labels: list[str], label_width: int, width: int | None) -> _ColumnFit:
-    """Choose columns that fit beside row labels of ``label_width`` cells."""
+def _fit_columns(key_labels: list[str], label_width: int, width: int | None) -> tuple[int, int]:
+    """Return the width of a column in terminal cells, and how many of them fit beside the row labels."""
     room = (DEFAULT_WIDTH if width is None else width) - label_width
     # Without a width no key is omitted, and each column has enough cells for a few letters of its label.
     narrowest = 6 if width is None else NARROWEST_COLUMN
     widest = min(max(room // len(key_labels) - 1, narrowest), WIDEST_COLUMN)
     column = max(NARROWEST_COLUMN, min(max(count_cells(label) for label in key_labels), widest))
     if width is None:
-        return _ColumnFit(column, len(key_labels))
+        return column, len(key_labels)
     shown = min(len(key_labels), room // (column + 1))
     if shown < 1:
         raise DrawError(
             f"A width of {width} columns is too narrow for even one key of this map; "
             f"give a width of at least {label_width + column + 1}."
         )
-    return _ColumnFit(column, shown)
+    return column, shown
 
 
 def _render_cell(weight: float, column: int, *, color: bool) -> str:
