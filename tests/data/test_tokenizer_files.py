@@ -12,7 +12,7 @@ import tokenizers
 
 from catalogue_cache import download_or_skip
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.data.tokenizers.tokenizer_parts import wrap_tokenizers_errors
+from jumok.data.tokenizers.tokenizer_files import wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError
 
 BPE = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}

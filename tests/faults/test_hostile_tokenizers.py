@@ -29,7 +29,7 @@ from hostile_files.tokenizer_files import (
     write_json,
 )
 from jumok.cli import main
-from jumok.data.tokenizers import limited_tokenizer
+from jumok.data.tokenizers import limited_process
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, CheckpointError
 
@@ -58,8 +58,8 @@ def test_hostile_tokenizer_is_refused(name: str, tmp_path: Path, capfd: pytest.C
 def test_slow_pattern_is_stopped(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limited_tokenizer, "MIN_SECONDS", 0.2)
-    monkeypatch.setattr(limited_tokenizer, "CHARACTERS_PER_SECOND", 1_000_000)
+    monkeypatch.setattr(limited_process, "MIN_SECONDS", 0.2)
+    monkeypatch.setattr(limited_process, "CHARACTERS_PER_SECOND", 1_000_000)
     pattern, text = SLOW_PATTERNS[name]
     (tmp_path / "tokenizer.json").write_text(split(pattern), encoding="utf-8")
     start, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -80,7 +80,7 @@ def test_slow_pattern_is_stopped(
 def test_commands_exit_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(limited_tokenizer, "MIN_SECONDS", 0.2)
+    monkeypatch.setattr(limited_process, "MIN_SECONDS", 0.2)
     pattern, text = SLOW_PATTERNS["the slow pattern [ad]*[ad]*[bc]"]
     hostile.write_good_folder(tmp_path / "good")
     (tmp_path / "good" / "tokenizer.json").write_text(split(pattern), encoding="utf-8")

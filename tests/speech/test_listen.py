@@ -18,7 +18,8 @@ from jumok.errors import ArgumentError, DataError
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.speech import Speech
 from jumok.recipes import TrainingRequest, get_recipe, preview_training, resume_run, start_run
-from jumok.recipes.speech import listen_report, synthetic_clips
+from jumok.recipes.speech import listen as listen_recipe
+from jumok.recipes.speech import synthetic_clips
 from jumok.recipes.speech.clips import (
     CLIPS_FILE,
     SPECIAL_TOKENS,
@@ -354,15 +355,15 @@ def test_recordings_of_known_words_are_scored(
         for number, text in zip((0, 1, 2, 0, 2), spoken, strict=True)
     ]
     monkeypatch.setattr(catalogue, "locate_entry", lambda name: recordings if name == "asterisk-sounds" else None)
-    monkeypatch.setattr(listen_report, "list_recordings", lambda name: listed)
-    report = listen_report.score_real_recordings(loaded.model, texts)
+    monkeypatch.setattr(listen_recipe, "list_recordings", lambda name: listed)
+    report = listen_recipe.score_real_recordings(loaded.model, texts)
 
     assert report["real_recordings_exact"] == {"asterisk-sounds": 0.75}
     assert [(row["spoken"], row["written"]) for row in report["real_recordings"]] == [
         ("seven", "seven"), ("house", "house"), ("no", "no"), ("house", "no"),
     ]  # fmt: skip
     monkeypatch.setattr(catalogue, "locate_entry", lambda name: None)
-    assert listen_report.score_real_recordings(loaded.model, texts) == {}
+    assert listen_recipe.score_real_recordings(loaded.model, texts) == {}
 
 
 @pytest.mark.skipif(ctypes.util.find_library("flite") is None, reason="flite is not installed")

@@ -18,15 +18,14 @@ from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.long import MIXINGS, LongConfig
 from jumok.recipes import preview_training, resume_run
-from jumok.recipes.language.masked_examples import (
+from jumok.recipes.language.masked_language_model import (
     choose_positions,
     find_surrounding_tokens,
     list_ordinary_tokens,
     mask_for_evaluation,
     mask_for_training,
+    split_paragraphs,
 )
-from jumok.recipes.language.paragraphs import split_paragraphs
-from jumok.recipes.shared.run_tokenizer import learn_tokenizer
 from jumok.training.metrics_log import read_metrics
 from recipe_runs import SHORT, SMALL, assert_same_run, create_task, load_report, train, write_book
 from toys import StopAt, skip_plots
@@ -242,7 +241,7 @@ def test_long_needs_text_for_one_example(tmp_path: Path, book: Path, bert_run: P
 
 def test_training_masks_15_percent_as_in_the_paper() -> None:
     """80 % of the chosen tokens become the mask token, 10 % a random token, 10 % stay; nothing else changes."""
-    tokenizer = learn_tokenizer(["a b c"], 400, {"pad": "[PAD]", "mask": "[MASK]", "classify": "[CLS]"})
+    tokenizer = Tokenizer.train(["a b c"], 400, {"pad": "[PAD]", "mask": "[MASK]", "classify": "[CLS]"})
     assert tokenizer.vocabulary < 400
     tokens = torch.full((400, 40), 70)
     maskable = torch.ones(400, 40, dtype=torch.bool)
@@ -269,7 +268,7 @@ def test_short_row_has_one_masked_position() -> None:
 
 
 def test_evaluation_masks_are_fixed() -> None:
-    tokenizer = learn_tokenizer(["a b c"], 400, {"pad": "[PAD]", "mask": "[MASK]", "classify": "[CLS]"})
+    tokenizer = Tokenizer.train(["a b c"], 400, {"pad": "[PAD]", "mask": "[MASK]", "classify": "[CLS]"})
     tokens, maskable = torch.full((40, 40), 70), torch.ones(40, 40, dtype=torch.bool)
     inputs, positions = mask_for_evaluation(tokens, maskable, tokenizer, 5)
     assert torch.equal(inputs, mask_for_evaluation(tokens, maskable, tokenizer, 5)[0])
@@ -279,12 +278,12 @@ def test_evaluation_masks_are_fixed() -> None:
 
 def test_surrounding_tokens_are_those_of_the_tokenizer() -> None:
     special = {"pad": "[PAD]", "classify": "[CLS]", "separator": "[SEP]"}
-    tokenizer = learn_tokenizer(["some text"], 262, special, ["classify"], ["separator", "separator"])
+    tokenizer = Tokenizer.train(["some text"], 262, special, ["classify"], ["separator", "separator"])
     assert find_surrounding_tokens(tokenizer) == ([1], [2, 2])
     assert find_surrounding_tokens(Tokenizer.for_bytes()) == ([], [])
     assert tokenizer.decode(tokenizer.encode("그 text"), special=False) == "그 text"
     with pytest.raises(ArgumentError, match="a vocabulary of 258 is too small"):
-        learn_tokenizer(["text"], 258, special)
+        Tokenizer.train(["text"], 258, special)
 
 
 # batches and paragraphs

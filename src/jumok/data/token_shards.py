@@ -156,12 +156,8 @@ class ShardWriter:
     """Append lists of token ids to shard files."""
 
     def __init__(self, folder: Path, vocabulary: int, unknown: int | None, shard_tokens: int) -> None:
-        self.tokens = 0
-        self.lists = 0
-        self.unknowns = 0
-        self._folder = folder
-        self._vocabulary = vocabulary
-        self._unknown = unknown
+        self.tokens = self.lists = self.unknowns = 0
+        self._folder, self._vocabulary, self._unknown = folder, vocabulary, unknown
         self._shard_tokens = shard_tokens
         self._kind: Literal["uint16", "uint32"] = "uint16" if vocabulary <= 2**16 else "uint32"
         self._type = TOKEN_TYPES[self._kind]
@@ -229,11 +225,8 @@ class TokenShards:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         index = self._read_index()
-        self.vocabulary = index.vocabulary
-        self.tokens = index.tokens
-        self.lists = index.lists
-        self.unknown = index.unknown
-        self.fingerprint = index.fingerprint
+        self.vocabulary, self.fingerprint = index.vocabulary, index.fingerprint
+        self.tokens, self.lists, self.unknown = index.tokens, index.lists, index.unknown
         self._type = TOKEN_TYPES[index.kind]
         self._hashes = {ENDS_FILE: index.ends, **{shard.file: shard.sha256 for shard in index.shards}}
         self._names = [shard.file for shard in index.shards]

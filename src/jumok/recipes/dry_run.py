@@ -8,7 +8,6 @@ from typing import Any
 
 from jumok.data.readers.columns import TableNotice, TakenColumn
 from jumok.data.readers.file_list import UnreadFiles
-from jumok.training import Task
 from jumok.training.progress import ProgressDisplay, select_display
 
 from .recipe import get_recipe
@@ -31,20 +30,8 @@ def preview_training(
 ) -> dict[str, Any]:
     """Read the data and build the model as ``jumok.train`` does, but do not train, and leave no folder behind.
 
-    Args:
-        data: A file or folder of your own, or a name of the catalogue; None = the recipe's data.
-        start: The model to start from; None = a new model.
-        skip_bad: Skip and count lines that cannot be read, instead of raising an error.
-        encoding: The encoding of your text files, such as "cp949"; None = UTF-8.
-        display: Shows messages; None = in a terminal, a notebook or on standard error.
-        **fields: Fields of the recipe, the model config or the training settings.
-
-    Returns:
-        Counts of the data, the columns of each table, the first examples, and the sizes of model and training.
-
-    Raises:
-        ArgumentError: If the recipe or a field is invalid.
-        DataError: If the data cannot be read.
+    The arguments are those of ``jumok.train``. Returned are counts of the data, the columns of each table, the first
+    examples, and the sizes of model and training.
     """
     display = select_display() if display is None else display
     with tempfile.TemporaryDirectory(prefix="jumok-dry-run-") as folder:
@@ -58,10 +45,8 @@ def preview_training(
             encoding=encoding,
             show_message=lambda line: None if folder in line else display.show_message(line),
         )
-        return _describe_task(request, get_recipe(recipe).build(request))
+        task = get_recipe(recipe).build(request)
 
-
-def _describe_task(request: TrainingRequest, task: Task) -> dict[str, Any]:
     notices = request.notices.values()
     counts = dict(task.summary.counts) or {name: n for name, n in task.data.items() if type(n) is int}
     return {
@@ -76,13 +61,13 @@ def _describe_task(request: TrainingRequest, task: Task) -> dict[str, Any]:
         "steps": task.settings.steps,
         "batch": task.settings.batch,
         "examples": [
-            {name: _shorten(text) for name, text in example.items()} for example in task.summary.examples[:MAX_EXAMPLES]
+            {
+                name: text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
+                for name, text in example.items()
+            }
+            for example in task.summary.examples[:MAX_EXAMPLES]
         ],
     }
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + "..."
 
 
 def format_preview(preview: dict[str, Any]) -> str:

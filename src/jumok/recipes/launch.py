@@ -27,16 +27,11 @@ MAX_SHOWN_LINES = 30
 
 
 class LaunchOutcome(NamedTuple):
-    """How the processes ended.
-
-    Attributes:
-        problem: What happened, for the user; None if a process has printed it.
-        output: The last lines that the failed process printed; empty for the first process, whose output is not held.
-    """
+    """How the processes ended."""
 
     code: int
-    problem: str | None = None
-    output: str = ""
+    problem: str | None = None  # what happened, for the user; None if a process has printed it
+    output: str = ""  # the last lines of the failed process; "" for the first process, whose output is not held
 
 
 def launch_processes(processes: int, arguments: list[str], restarts: int = 0) -> LaunchOutcome:
@@ -46,23 +41,19 @@ def launch_processes(processes: int, arguments: list[str], restarts: int = 0) ->
     """
     with tempfile.TemporaryDirectory(prefix="jumok-") as folder, _SignalForwarder() as forwarder:
         for attempt in range(restarts + 1):
-            group = _start_group(processes, arguments, attempt, Path(folder))
-            forwarder.forward_to(group.children)
-            codes = _wait_for_all(group.children)
-            outcome = _judge_codes(codes, group, forwarder.received)
+            children, logs = _start_processes(processes, arguments, attempt, Path(folder))
+            forwarder.forward_to(children)
+            codes = _wait_for_all(children)
+            outcome = _judge_codes(codes, logs, forwarder.received)
             if outcome.code in (0, MISTAKE_CODE) or forwarder.received is not None or _was_stopped(codes):
                 break
     return outcome
 
 
-class _Group(NamedTuple):
-    """The processes of one attempt, and the files that hold what all but the first print."""
-
-    children: list[subprocess.Popen[bytes]]
-    logs: list[Path]
-
-
-def _start_group(processes: int, arguments: list[str], attempt: int, folder: Path) -> _Group:
+def _start_processes(
+    processes: int, arguments: list[str], attempt: int, folder: Path
+) -> tuple[list[subprocess.Popen[bytes]], list[Path]]:
+    """Return the processes of one attempt, and the files that hold what all but the first print."""
     threads = max(1, (os.cpu_count() or 1) // processes)
     shared = {
         "WORLD_SIZE": str(processes),
@@ -87,7 +78,7 @@ def _start_group(processes: int, arguments: list[str], attempt: int, folder: Pat
     finally:
         if is_main_thread:
             signal.signal(signal.SIGINT, previous)
-    return _Group(children, logs)
+    return children, logs
 
 
 class _SignalForwarder(SignalHandler):
@@ -144,7 +135,7 @@ def _was_stopped(codes: list[int | None]) -> bool:
     return all(code in (128 + signal.SIGINT, 128 + signal.SIGTERM) for code in codes)
 
 
-def _judge_codes(codes: list[int | None], group: _Group, received: signal.Signals | None) -> LaunchOutcome:
+def _judge_codes(codes: list[int | None], logs: list[Path], received: signal.Signals | None) -> LaunchOutcome:
     if all(code == 0 for code in codes):
         return LaunchOutcome(0)
     if _was_stopped(codes):  # the first process has said how to continue
@@ -152,22 +143,14 @@ def _judge_codes(codes: list[int | None], group: _Group, received: signal.Signal
     if received is not None:
         return LaunchOutcome(128 + received, "stopped")
 
-    rank, code = _find_culprit(codes)
+    # the process that failed first, killed ones before others: the rest only lost their connection
+    failed = [(rank, code) for rank, code in enumerate(codes) if code not in (None, 0)]
+    rank, code = min(failed, key=lambda pair: (pair[1] == LOST_PROCESS_CODE, pair[1] > 0))
     if code == MISTAKE_CODE and codes[0] == MISTAKE_CODE:
         return LaunchOutcome(code)
-    output = _read_last_lines(group.logs[rank])
+    lines = logs[rank].read_text(encoding="utf-8", errors="backslashreplace").splitlines()
+    output = "\n".join(lines[-MAX_SHOWN_LINES:])
     name = f"process {rank + 1} of {len(codes)}"
     if code < 0:
         return LaunchOutcome(128 - code, f"{name} was killed by {signal.Signals(-code).name}", output)
     return LaunchOutcome(code, f"{name} failed", output)
-
-
-def _find_culprit(codes: list[int | None]) -> tuple[int, int]:
-    """Return the rank and the exit code of the process that failed first: the others only lost their connection."""
-    failed = [(rank, code) for rank, code in enumerate(codes) if code not in (None, 0)]
-    return min(failed, key=lambda pair: (pair[1] == LOST_PROCESS_CODE, pair[1] > 0))  # killed ones first
-
-
-def _read_last_lines(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="backslashreplace").splitlines()
-    return "\n".join(lines[-MAX_SHOWN_LINES:])

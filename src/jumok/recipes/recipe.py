@@ -18,8 +18,8 @@ import torch
 
 from jumok.checkpoint import Loaded, load
 from jumok.checkpoint.name_table import build_on_meta
+from jumok.data.readers.columns import HUB_PREFIX
 from jumok.data.readers.file_format import HEADER_CHOICES, check_encoding
-from jumok.data.readers.hub_datasets import HUB_PREFIX
 from jumok.data.readers.table_header import KNOWN_NAMES
 from jumok.defaults import FIELD_SYNONYMS
 from jumok.errors import ArgumentError
@@ -39,17 +39,11 @@ RECIPES = {
     "reverse": ("toys.sequences", "the same models reverse a sequence; model=lstm is JoeyNMT's setting"),
     "sort": ("toys.digits", "a small GPT sorts 6 digits, tested on all held-out rows"),
     "add": ("toys.digits", "a small GPT adds two-digit numbers, tested on all held-out sums"),
-    "induction": (
-        "toys.induction",
-        "a GPT of two blocks learns induction (repeated sequences); the model `tiny`",
-    ),
+    "induction": ("toys.induction", "a GPT of two blocks learns induction (repeated sequences); the model `tiny`"),
     "text": ("language.language_model", "a GPT learns a text, with nanoGPT's size, batches and steps for a CPU"),
     "text-fast": ("language.language_model", "a GPT learns a text to the same loss in a third of the time"),
     "masked": ("language.masked_language_model", "a BERT or a long-text encoder learns to predict masked tokens"),
-    "translate": (
-        "language.translate",
-        "a Transformer or LSTMs translate English and Korean, or your own languages",
-    ),
+    "translate": ("language.translate", "a Transformer or LSTMs translate English and Korean, or your own languages"),
     "sentiment": ("language.sentiment", "an encoder classifies texts by sentiment or your classes, against TF-IDF"),
     "caption": (
         "images.captioner",
@@ -113,15 +107,8 @@ class Options(Fields):
 
 def column_field(help: str) -> Any:
     """Declare a field that holds the name or the number of a column of the user's tables; None = by its usual name."""
-    return field(
-        default=None,
-        metadata={
-            "kind": str,
-            "help": f"{help}: its name or number; None = by a well-known name",
-            "optional": True,
-            "is_column": True,
-        },
-    )
+    help = f"{help}: its name or number; None = by a well-known name"
+    return field(default=None, metadata={"kind": str, "help": help, "optional": True, "is_column": True})
 
 
 def header_field() -> Any:
@@ -131,21 +118,13 @@ def header_field() -> Any:
 
 @dataclass(frozen=True)
 class Defaults:
-    """The default settings and configs of a recipe; a request can change them.
+    """The default settings and configs of a recipe; a request can change them."""
 
-    Attributes:
-        settings: Values of ``Settings`` by field name; the other settings keep their own defaults.
-        configs: The default config of a new model (and of its encoder, if that has its own).
-        from_data: Config fields that the recipe computes from the data, such as the vocabulary.
-        start_settings: The settings with ``--from``; None = the same.
-        start_configs: The configs of the loaded model, if their fields can be changed too.
-    """
-
-    settings: Mapping[str, Any]
-    configs: tuple[Config, ...] = ()
-    from_data: tuple[str, ...] = ()
-    start_settings: Mapping[str, Any] | None = None
-    start_configs: tuple[Config, ...] = ()
+    settings: Mapping[str, Any]  # by field name; the other settings keep their own defaults
+    configs: tuple[Config, ...] = ()  # of a new model (and of its encoder, if that has its own)
+    from_data: tuple[str, ...] = ()  # config fields that the recipe computes from the data, such as the vocabulary
+    start_settings: Mapping[str, Any] | None = None  # with --from; None = the same
+    start_configs: tuple[Config, ...] = ()  # of the loaded model, if their fields can be changed too
 
     def select(self, request: TrainingRequest) -> tuple[Settings, tuple[Config, ...]]:
         """Return the settings and configs that apply to a request, before its changes."""
@@ -156,35 +135,36 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One kind of training run, from its data to its report.
+    """One kind of training run, from its data to its report."""
 
-    Attributes:
-        create_task: Reads the data and creates the model: (request, options, settings, the loaded model to start from).
-        defaults: The default config and settings, or a function of the request, the options and the loaded model that
-            returns them; it reads no data.
-        families: The families that it can start from.
-        options: The class of the recipe's own fields.
-        stored: The file in the run's folder that exists once the recipe has stored its prepared data there; None if a
-            resumed run reads the user's data again.
-        reads_data: False if it generates all of its data, so that ``--data`` is an error.
-        needs_tokenizer: Whether the model to start from must have a tokenizer.
-    """
-
+    # reads the data and creates the model: (request, options, settings, the loaded model to start from)
     create_task: Callable[[TrainingRequest, Any, Settings, Loaded | None], Task]
+    # or a function of the request, the options and the loaded model that returns them without reading data
     defaults: Defaults | Callable[[TrainingRequest, Any, Loaded | None], Defaults]
-    families: tuple[type[Model], ...]
-    options: type[Options] = Options
+    families: tuple[type[Model], ...]  # that it can start from
+    options: type[Options] = Options  # the recipe's own fields
+    # the file that exists in the run's folder once the prepared data is stored; None = a resumed run reads it again
     stored: str | None = None
-    reads_data: bool = True
-    needs_tokenizer: bool = True
+    reads_data: bool = True  # False if it generates all of its data, so that --data is an error
+    needs_tokenizer: bool = True  # whether the model to start from must have a tokenizer
 
     def build(self, request: TrainingRequest) -> Task:
         """Parse a request, read its data and create the training task."""
         if request.data is not None and not self.reads_data:
             raise ArgumentError(f"the {request.recipe} recipe generates its own data; remove data (--data)")
         options = self.options.parse(request)
-        self._check_encoding(request)
-        loaded = self._load_start(request)
+        if request.encoding is not None:
+            check_encoding(request.encoding)
+            is_hub_name = request.data is not None and request.data.startswith(HUB_PREFIX)
+            # recipes that read text files have a field "header"
+            if is_hub_name or "header" not in self.options.list_applicable(request):
+                raise ArgumentError("--encoding applies only to text files of your own, given with --data; remove it")
+        loaded = None if request.start is None else load(request.start)
+        if loaded is not None:
+            lacks_tokenizer = self.needs_tokenizer and loaded.tokenizer is None
+            if lacks_tokenizer or not isinstance(loaded.model, self.families):
+                names = " or ".join(family.family for family in self.families)
+                raise request.explain_start(f"a {names} model{' with a tokenizer' * self.needs_tokenizer}", loaded)
         settings, configs = self.get_defaults(request, options, loaded).select(request)
         groups: list[Fields] = [settings, *configs]
         names = {declared.name for group in groups for declared in dataclasses.fields(group)}
@@ -196,26 +176,6 @@ class Recipe:
     def get_defaults(self, request: TrainingRequest, options: Options, loaded: Loaded | None = None) -> Defaults:
         """Return the default config and settings."""
         return self.defaults if isinstance(self.defaults, Defaults) else self.defaults(request, options, loaded)
-
-    def _load_start(self, request: TrainingRequest) -> Loaded | None:
-        """Load the model to start from (``--from``); None without one."""
-        if request.start is None:
-            return None
-        loaded = load(request.start)
-        lacks_tokenizer = self.needs_tokenizer and loaded.tokenizer is None
-        if lacks_tokenizer or not isinstance(loaded.model, self.families):
-            names = " or ".join(family.family for family in self.families)
-            raise request.explain_start(f"a {names} model{' with a tokenizer' * self.needs_tokenizer}", loaded)
-        return loaded
-
-    def _check_encoding(self, request: TrainingRequest) -> None:
-        """Check the encoding, and refuse it if no text files are read: recipes that read them have a field "header"."""
-        if request.encoding is None:
-            return
-        check_encoding(request.encoding)
-        is_hub_name = request.data is not None and request.data.startswith(HUB_PREFIX)
-        if is_hub_name or "header" not in self.options.list_applicable(request):
-            raise ArgumentError("--encoding applies only to text files of your own, given with --data; remove it")
 
     def _refuse_unknown_fields(self, request: TrainingRequest, names: set[str]) -> None:
         """Refuse the first change whose field is not one of these names, before any data is read."""
@@ -229,9 +189,8 @@ class Recipe:
             elif request.generated_name is not None and name in self.options.with_data:
                 condition = f"to files of your own, not to {request.generated_name}, which are generated"
             raise ArgumentError(f"{name} of the {request.recipe} recipe applies {condition}; remove it")
-        near = difflib.get_close_matches(name, sorted(names), 1)
-        if FIELD_SYNONYMS.get(name) in names:
-            near = [FIELD_SYNONYMS[name]]
+        synonym = FIELD_SYNONYMS.get(name)
+        near = [synonym] if synonym in names else difflib.get_close_matches(name, sorted(names), 1)
         hint = f"did you mean {near[0]!r}?" if near else f"jumok train --list {request.recipe} shows its fields"
         columns = [column.name for column in dataclasses.fields(self.options) if column.metadata.get("is_column")]
         if name in KNOWN_NAMES and columns:  # the column of another recipe

@@ -49,10 +49,7 @@ def write_missing_report(task: Task, request: TrainingRequest, outcome: Outcome)
     }
     write_json(folder / REPORT_FILE, report)
     write_atomically(folder / "report.md", format_markdown(f"jumok train {request.recipe}", report))
-    _plot_losses(task, request, folder)
 
-
-def _plot_losses(task: Task, request: TrainingRequest, folder: Path) -> None:
     from jumok.draw import save_line_plot
 
     rows = read_metrics(folder)
@@ -108,11 +105,8 @@ def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = 
     """Return one row for each run: its folder, the settings that differ, and the numbers and short texts of its report.
 
     Settings are those of the model and of the training, such as heads, width, layers, mixing, positions and steps. All
-    rows have the same columns; a value that a run does not have is None.
-
-    Args:
-        columns: The names to include, also of settings that do not differ; None = all that differ, and all of the
-            reports.
+    rows have the same columns; a value that a run does not have is None. ``columns`` selects some by name, also
+    settings that do not differ.
     """
     paths = [Path(folder) for folder in folders]
     reports = [_read_report(folder) for folder in paths]
@@ -151,8 +145,12 @@ def _read_report(folder: Path) -> dict[str, Any]:
         raise ArgumentError(f"there is no folder {folder}; give the folders of finished runs")
     if not (folder / REPORT_FILE).is_file():
         raise ArgumentError(f"there is no report in {folder}; it is written when a run has finished")
-    report = read_json(folder, REPORT_FILE)
-    return {"run": str(folder), **{name: content for name, content in report.items() if _fits_into_table(content)}}
+    row: dict[str, Any] = {"run": str(folder)}
+    for name, content in read_json(folder, REPORT_FILE).items():
+        is_short_text = isinstance(content, str) and len(content) <= MAX_TEXT_LENGTH
+        if is_short_text or isinstance(content, int | float):
+            row[name] = content
+    return row
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
@@ -160,25 +158,18 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     if not (folder / RUN_FILE).is_file():
         return {}
     record = read_json(folder, RUN_FILE)
-    recipe = {"recipe": record.get("recipe"), "data": record.get("data")}
     parts = [part for name in ("model", "settings") if isinstance(part := record.get(name), dict)]
-    families = {"family": parts[0].get("family")} if parts else {}
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"recipe": record.get("recipe"), "data": record.get("data")}
+    if parts:
+        fields["family"] = parts[0].get("family")
+
+    def add(part: Mapping[str, Any], prefix: str = "") -> None:
+        for name, content in part.items():
+            if isinstance(content, dict):
+                add(content, f"{prefix}{name}.")
+            elif prefix or name != "family":
+                fields[f"{prefix}{name}"] = content
+
     for part in parts:
-        fields |= {name: content for name, content in _flatten(part).items() if name != "family"}
-    return {**recipe, **families, **fields}
-
-
-def _flatten(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, content in fields.items():
-        if isinstance(content, dict):
-            flat |= _flatten(content, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = content
-    return flat
-
-
-def _fits_into_table(content: object) -> bool:
-    is_short_text = isinstance(content, str) and len(content) <= MAX_TEXT_LENGTH
-    return is_short_text or isinstance(content, int | float)
+        add(part)
+    return fields

@@ -13,8 +13,8 @@ from typing import Any
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import check_path_encoding
 from jumok.data import catalogue
+from jumok.data.readers.columns import HUB_PREFIX
 from jumok.data.readers.file_format import FileFormat
-from jumok.data.readers.hub_datasets import HUB_PREFIX
 from jumok.data.readers.lines import Notice, ProblemLog
 from jumok.errors import ArgumentError, DataError, DrawError
 from jumok.fields import FieldsType
@@ -22,42 +22,26 @@ from jumok.reporting import Report
 
 # what run.json stores of a request, and the types of the values
 STORED_KINDS = {
-    "recipe": str,
-    "data": str | None,
-    "start": str | None,
-    "changes": dict,
-    "skip_bad": bool,
-    "encoding": str | None,
-}
+    "recipe": str, "data": str | None, "start": str | None, "changes": dict, "skip_bad": bool, "encoding": str | None,
+}  # fmt: skip
 GENERATED_DATA = ("sentences", "stories")  # not read from files: Korean and English sentences, Korean stories
 MAX_NOTICES = 10  # facts about the data that are shown
 
 
 @dataclass
 class TrainingRequest:
-    """The user's request to train a model with a recipe.
-
-    Attributes:
-        folder: The folder of the run; a recipe may store its prepared data there.
-        data: The user's file or folder, or the name of a catalogue entry or of generated data; None = the recipe's
-            default data.
-        start: The model to start from: a folder, a run or a name; None = a new model.
-        changes: Values by field name, for the recipe's options, the model's config and the training settings.
-        skip_bad: Skip and count lines that cannot be read, instead of raising an error.
-        show_message: Called with one-line messages for the user.
-        encoding: The encoding of the user's text files; None = UTF-8.
-        notices: Facts about the data that the user was shown, by their topic.
-    """
+    """The user's request to train a model with a recipe."""
 
     recipe: str
-    folder: Path
+    folder: Path  # of the run; a recipe may store its prepared data there
+    # a file or folder, or the name of a catalogue entry or of generated data; None = the recipe's default data
     data: str | None = None
-    start: str | None = None
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    skip_bad: bool = False
+    start: str | None = None  # the model to start from: a folder, a run or a name; None = a new model
+    changes: Mapping[str, Any] = field(default_factory=dict)  # of the recipe's options, the config and the settings
+    skip_bad: bool = False  # skip and count lines that cannot be read, instead of raising an error
     show_message: Report = lambda line: None
-    encoding: str | None = None
-    notices: dict[object, Notice] = field(default_factory=dict)
+    encoding: str | None = None  # of the user's text files; None = UTF-8
+    notices: dict[object, Notice] = field(default_factory=dict)  # facts that the user was shown, by their topic
 
     def __post_init__(self) -> None:
         for path in (self.folder, self.data, self.start):
@@ -130,9 +114,7 @@ class TrainingRequest:
             return self.data
         names = [entry.name for entry in catalogue.list_entries() if entry.kind == "data"]
         near = difflib.get_close_matches(self.data.lower(), names, 1)
-        hint = (
-            f"did you mean {near[0]}, of the catalogue?" if near else "give a file, a folder or a name of the catalogue"
-        )
+        hint = f"did you mean {near[0]}, of the catalogue?" if near else "give a file, a folder or a catalogue name"
         raise DataError(f"{self.data[:200]} does not exist; {hint}")
 
     def create_file_format(self, header: str) -> FileFormat:
@@ -141,14 +123,13 @@ class TrainingRequest:
 
     def create_problem_log(self) -> ProblemLog:
         """Return a log that skips bad lines if the request says so, and shows notices to the user."""
-        return ProblemLog(self.skip_bad, self._show_notice)
 
-    def _show_notice(self, notice: Notice) -> None:
-        """Show a fact about the data; data is read several times, but each fact is shown once."""
-        if notice.topic in self.notices or len(self.notices) == MAX_NOTICES:
-            return
-        self.notices[notice.topic] = notice
-        self.show_message(str(notice))
+        def show_notice(notice: Notice) -> None:  # data is read several times, but each fact is shown once
+            if notice.topic not in self.notices and len(self.notices) < MAX_NOTICES:
+                self.notices[notice.topic] = notice
+                self.show_message(str(notice))
+
+        return ProblemLog(self.skip_bad, show_notice)
 
     def show_problems(self, problems: ProblemLog) -> None:
         """Show how many lines or files were skipped, if any."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import shlex
 import shutil
@@ -35,10 +36,8 @@ MAX_HASHED_BYTES = 16 * 2**30  # the content of more data is not hashed; then na
 
 def find_free_folder(recipe: str) -> Path:
     """Return the first of runs/RECIPE-1, runs/RECIPE-2, ... that does not exist."""
-    number = 1
-    while Path(f"runs/{recipe}-{number}").exists():
-        number += 1
-    return Path(f"runs/{recipe}-{number}")
+    folders = (Path(f"runs/{recipe}-{number}") for number in itertools.count(1))
+    return next(folder for folder in folders if not folder.exists())
 
 
 def format_resume_command(folder: Path, processes: int = 1, parallel: str | None = None) -> str:
@@ -99,9 +98,7 @@ def open_existing_run(folder: Path, world: World) -> Iterator[None]:
 
 @contextlib.contextmanager
 def remove_if_invalid(folders: Sequence[Path]) -> Iterator[None]:
-    """Remove new folders after a user's mistake. After Ctrl-C, or if another process of the run has ended, they stay,
-    and the run can be continued.
-    """
+    """Remove new folders after a user's mistake. After Ctrl-C, or if another process has ended, they stay."""
     try:
         yield
     except (JumokError, OSError):
@@ -163,31 +160,21 @@ def _is_unused(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The content of run.json.
-
-    Attributes:
-        data_files: The user's data files, as ``describe_files`` returned them; None without files.
-        data_facts: Facts about the prepared data; None if the run ended before its data was prepared.
-        threads: The number of threads that the run used; None if it has not trained yet, or trained on a GPU.
-        precision: The dtype of matrix products that the run used; None if it has not trained yet.
-    """
+    """The content of run.json."""
 
     request: TrainingRequest
-    data_files: dict[str, Any] | None
-    data_facts: dict[str, Any] | None
-    threads: int | None = None
-    precision: str | None = None
+    data_files: dict[str, Any] | None  # as describe_files returned them; None without files
+    data_facts: dict[str, Any] | None  # None if the run ended before its data was prepared
+    threads: int | None = None  # None if the run has not trained yet, or trained on a GPU
+    precision: str | None = None  # the dtype of matrix products; None if the run has not trained yet
 
 
 def write_record(request: TrainingRequest, data_files: dict[str, Any] | None, task: Task | None = None) -> None:
     """Write run.json."""
     metadata = {**request.to_json(), "version": __version__, "data_files": data_files}
     if task is not None:
-        metadata |= {
-            "settings": task.settings.to_json(),
-            "model": task.model.config.to_json(),
-            "data_facts": dict(task.data),
-        }
+        metadata |= {"settings": task.settings.to_json(), "model": task.model.config.to_json()}
+        metadata |= {"data_facts": dict(task.data)}
     write_json(request.folder / run_folder.RUN_FILE, metadata)
 
 
@@ -221,13 +208,9 @@ def read_record(folder: Path, show_message: Report) -> RunRecord:
     settings = metadata.get("settings")
     stored = settings if isinstance(settings, dict) else {}
     threads, precision = stored.get("threads"), stored.get("precision")
-    return RunRecord(
-        request,
-        facts[0],
-        facts[1],
-        threads if type(threads) is int and threads > 0 else None,  # bool is a subclass of int
-        precision if isinstance(precision, str) and precision in TYPES else None,
-    )
+    threads = threads if type(threads) is int and threads > 0 else None  # bool is a subclass of int
+    precision = precision if isinstance(precision, str) and precision in TYPES else None
+    return RunRecord(request, *facts, threads, precision)
 
 
 def store_resumed_settings(folder: Path, threads: int, steps: int | None) -> None:

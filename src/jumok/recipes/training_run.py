@@ -21,22 +21,11 @@ from jumok.training.progress import ProgressDisplay, SilentDisplay, select_displ
 from jumok.training.resume import refuse_differences
 from jumok.training.trackers import add_trackers
 
+from . import run_record
 from .recipe import get_recipe
 from .report import write_missing_report
 from .request import TrainingRequest
-from .run_record import (
-    RunRecord,
-    describe_change,
-    find_free_folder,
-    format_resume_command,
-    open_existing_run,
-    open_new_run,
-    read_record,
-    refuse_changed_data,
-    remove_if_invalid,
-    store_resumed_settings,
-    write_record,
-)
+from .run_record import RunRecord, find_free_folder, format_resume_command, write_record
 
 
 def train(
@@ -107,34 +96,30 @@ def train(
         if recipe is None or (is_restarted and world.broadcast(run_folder.is_run(folder))):
             changes = fields if recipe is None else {}
             outcome = resume_run(folder, changes.get("steps"), world, tracked, changes.get("threads"))
-            return _show_stop(outcome, display, world)
-        request = TrainingRequest(
-            recipe,
-            folder,
-            data=None if data is None else str(data),
-            start=None if start is None else str(start),
-            changes=fields,
-            skip_bad=skip_bad,
-            encoding=encoding,
-            show_message=display.show_message,
-        )
-        return _show_stop(start_run(request, world, tracked), display, world)
-
-
-def _show_stop(outcome: Outcome, display: ProgressDisplay, world: World) -> Outcome:
-    """Say how to continue if a signal stopped the run, so that an unfinished run never looks like a finished one."""
-    if outcome.signal is not None:
-        processes = world.size if LAUNCHER_VARIABLE in os.environ else 1  # torchrun's processes need its command
-        command = format_resume_command(outcome.folder, processes, world.kind)
-        display.show_message(f"stopped at step {outcome.progress.step:,}; continue with: {command}")
-    return outcome
+        else:
+            request = TrainingRequest(
+                recipe,
+                folder,
+                data=None if data is None else str(data),
+                start=None if start is None else str(start),
+                changes=fields,
+                skip_bad=skip_bad,
+                encoding=encoding,
+                show_message=display.show_message,
+            )
+            outcome = start_run(request, world, tracked)
+        if outcome.signal is not None:  # an unfinished run must not look like a finished one
+            processes = world.size if LAUNCHER_VARIABLE in os.environ else 1  # torchrun's processes need its command
+            command = format_resume_command(outcome.folder, processes, world.kind)
+            display.show_message(f"stopped at step {outcome.progress.step:,}; continue with: {command}")
+        return outcome
 
 
 def start_run(request: TrainingRequest, world: World | None = None, display: ProgressDisplay | None = None) -> Outcome:
     """Train by a recipe in a new folder, and write the report."""
     world = World() if world is None else world
-    with open_new_run(request, world) as (data_files, new_folders):
-        with remove_if_invalid(new_folders):
+    with run_record.open_new_run(request, world) as (data_files, new_folders):
+        with run_record.remove_if_invalid(new_folders):
             task = _build_task(request, world)
         if world.is_main:
             write_record(request, data_files, task)
@@ -156,8 +141,8 @@ def resume_run(
     """
     world = World() if world is None else world
     display = SilentDisplay() if display is None else display
-    with open_existing_run(folder, world):
-        record = read_record(folder, display.show_message)
+    with run_record.open_existing_run(folder, world):
+        record = run_record.read_record(folder, display.show_message)
         changes: dict[str, Any] = {} if steps is None else {"steps": steps}
         if record.precision is not None:
             changes["precision"] = record.precision
@@ -170,7 +155,7 @@ def resume_run(
             facts = json.loads(json.dumps(dict(task.data)))
             refuse_differences(record.data_facts, facts, "the data has changed since this run started")
             if world.is_main:
-                store_resumed_settings(folder, task.settings.threads, steps)
+                run_record.store_resumed_settings(folder, task.settings.threads, steps)
         elif world.is_main:
             write_record(request, record.data_files, task)
         if not run_folder.list_checkpoints(folder):
@@ -181,22 +166,19 @@ def resume_run(
 
 def _check_data(record: RunRecord, request: TrainingRequest) -> None:
     """Report that the data has changed; raise TrainingError if the run has not stored it and must read it again."""
-    change = describe_change(record.data_files, request.data)
+    change = run_record.describe_change(record.data_files, request.data)
     stored = get_recipe(request.recipe).stored
     is_stored = record.data_facts is not None and stored is not None and (request.folder / stored).is_file()
     if change is not None and is_stored:
         request.show_message(f"{change} since this run started; the run continues with the data that it has stored")
     else:
-        refuse_changed_data(change, request.folder)
+        run_record.refuse_changed_data(change, request.folder)
 
 
 def _adapt_request(request: TrainingRequest, changes: dict[str, Any]) -> TrainingRequest:
     """Return the stored request with other fields, and with the newest checkpoint as its first model."""
-    if "steps" in changes:  # they replace the epochs too
-        request = replace(
-            request, changes={name: request.changes[name] for name in request.changes if name != "epochs"}
-        )
-    request = replace(request, changes={**request.changes, **changes})
+    stored = {name: value for name, value in request.changes.items() if name != "epochs" or "steps" not in changes}
+    request = replace(request, changes=stored | changes)
     checkpoints = run_folder.list_checkpoints(request.folder)
     if request.start is not None and checkpoints:  # the first model may no longer exist
         request = replace(request, start=str(checkpoints[0][1]))
@@ -206,12 +188,10 @@ def _adapt_request(request: TrainingRequest, changes: dict[str, Any]) -> Trainin
 def _choose_threads(stored: int | None, requested: int | None, show_message: Report) -> dict[str, int]:
     """Return the field ``threads`` of a resumed run; empty if there is neither a stored nor a requested number.
 
-    Args:
-        requested: The user's number, 0 = by the rule for new runs; None = the stored number.
+    The user may request 0 threads: as many as by the rule for new runs.
     """
     if stored is None:
         return {} if requested is None else {"threads": requested}
-
     threads = min(stored, os.cpu_count() or 1) if requested is None else requested
     if threads not in (0, stored):
         reason = "" if requested is not None else ", as this machine has no more cores"

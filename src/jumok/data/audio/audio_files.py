@@ -7,6 +7,7 @@ import math
 import os
 import stat
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,7 @@ def _decode(source: io.BufferedReader | io.RawIOBase, container: Container, size
     try:
         with soundfile.SoundFile(source) as sound:
             _check_header(sound, container, size)
-            return _resample(sound, _iterate_blocks(sound))
+            return _resample(sound)
     except soundfile.LibsndfileError as error:
         reason = error.error_string.strip().rstrip(".")
         raise AudioError(f"is damaged and cannot be decoded: {reason[:200]}") from None
@@ -185,7 +186,7 @@ def _check_header(sound: SoundFile, container: Container, size: int) -> None:
         )
 
 
-def _iterate_blocks(sound: SoundFile) -> Iterator[numpy.ndarray[Any, Any]]:
+def _iterate_blocks(sound: SoundFile) -> Iterator[numpy.ndarray]:
     """Yield the mean of all channels, block by block; refuse samples that are no sound, and a file that ends early."""
     position = 0
     block_frames = max(1, BLOCK_SAMPLES // sound.channels)
@@ -207,7 +208,7 @@ def _iterate_blocks(sound: SoundFile) -> Iterator[numpy.ndarray[Any, Any]]:
         position += len(block)
 
 
-def _resample(sound: SoundFile, blocks: Iterator[numpy.ndarray[Any, Any]]) -> Tensor:
+def _resample(sound: SoundFile) -> Tensor:
     """Write the blocks at ``RATE`` into one array. Its pages take no memory before they are written."""
     import soxr
 
@@ -215,14 +216,9 @@ def _resample(sound: SoundFile, blocks: Iterator[numpy.ndarray[Any, Any]]) -> Te
     samples = numpy.empty(math.ceil(sound.frames * RATE / rate) + 1, dtype=numpy.float32)
     stream = soxr.ResampleStream(rate, RATE, 1, dtype="float32", quality="HQ")
     position = 0
-    for block in _append_end(blocks):
+    end = numpy.empty(0, dtype=numpy.float32)  # with which the resampler writes its last samples
+    for block in chain(_iterate_blocks(sound), [end]):
         resampled = block if rate == RATE else stream.resample_chunk(block, last=not len(block))
         samples[position : position + len(resampled)] = resampled
         position += len(resampled)
     return torch.from_numpy(samples[:position])
-
-
-def _append_end(blocks: Iterator[numpy.ndarray[Any, Any]]) -> Iterator[numpy.ndarray[Any, Any]]:
-    """Yield the blocks and then an empty one, with which the resampler writes its last samples."""
-    yield from blocks
-    yield numpy.empty(0, dtype=numpy.float32)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,40 +47,30 @@ END_TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3", b"3DI")
 
 @dataclass(frozen=True)
 class Container:
-    """What the container of an audio file says about its audio.
-
-    Attributes:
-        rate: Frames per second; None if only the decoder reads it.
-        frames: Number of frames (one sample of each channel); None if only the decoder reads it.
-        max_trimmed: How many frames a decoder may leave out at the start and the end.
-        prefix: Bytes that the decoder must read before the file, which give the length of a stream without a header.
-        stream: Where the decoder must start and stop to read the file, without the tags around it; None = all of it.
-    """
+    """What the container of an audio file says about its audio; None if only the decoder reads it."""
 
     format: str
-    rate: int | None = None
+    rate: int | None = None  # frames per second
     channels: int | None = None
-    frames: int | None = None
-    max_trimmed: int = 0
-    prefix: bytes = b""
+    frames: int | None = None  # one sample of each channel
+    max_trimmed: int = 0  # how many frames a decoder may leave out at the start and the end
+    prefix: bytes = b""  # what the decoder must read before the file: the length of a stream without a header
+    # where the decoder must start and stop to read the file, without the tags around it; None = all of it
     stream: tuple[int, int] | None = None
 
 
 def check_container(file: io.BufferedReader, size: int) -> Container:
     """Recognise the format of a file by its first bytes, and check the container."""
     first = read_exactly(file, 0, min(size, 12))
-    check: Callable[[io.BufferedReader, int], Container]
     if first[:4] in (b"RIFF", b"RF64") and first[8:12] == b"WAVE":
-        check = _check_wav
-    elif first[:4] == b"OggS":
-        check = _check_ogg
-    elif first[:4] == b"fLaC":
-        check = _check_flac
-    elif first[:3] == b"ID3" or (len(first) > 1 and first[0] == 0xFF and first[1] & 0xE0 == 0xE0):
-        check = _check_mp3
-    else:
-        raise AudioError("is not a readable audio file; supported formats are WAV, FLAC, OGG (Vorbis, Opus) and MP3")
-    return check(file, size)
+        return _check_wav(file, size)
+    if first[:4] == b"OggS":
+        return _check_ogg(file, size)
+    if first[:4] == b"fLaC":
+        return _check_flac(file, size)
+    if first[:3] == b"ID3" or (len(first) > 1 and first[0] == 0xFF and first[1] & 0xE0 == 0xE0):
+        return _check_mp3(file, size)
+    raise AudioError("is not a readable audio file; supported formats are WAV, FLAC, OGG (Vorbis, Opus) and MP3")
 
 
 def read_exactly(file: io.BufferedReader, position: int, count: int) -> bytes:
@@ -290,16 +279,12 @@ def _find_first_frame(file: io.BufferedReader, size: int) -> int:
         window = read_exactly(file, start, min(size - start, MAX_SKIPPED))
         for offset in range(len(window)):
             header = _parse_frame_header(window[offset : offset + 4])
-            if header is not None and _continues(file, size, start + offset + header.size):
+            if header is None:
+                continue
+            end = start + offset + header.size  # where another frame follows, or the file ends
+            if end == size or (end + 4 <= size and _parse_frame_header(read_exactly(file, end, 4)) is not None):
                 return start + offset
     raise AudioError("is not a readable audio file: it contains no MP3 frames (MPEG layer III)")
-
-
-def _continues(file: io.BufferedReader, size: int, position: int) -> bool:
-    """Return whether a frame follows at a position, or the file ends there."""
-    return position == size or (
-        position + 4 <= size and _parse_frame_header(read_exactly(file, position, 4)) is not None
-    )
 
 
 def _read_promised_frames(content: bytes, header: _FrameHeader) -> int | None:
@@ -319,7 +304,8 @@ def _count_frames(file: io.BufferedReader, size: int, start: int, first: _FrameH
         content = read_exactly(file, position, min(4, size - position))
         header = _parse_frame_header(content)
         if header is None:
-            if _is_end(file, size, position):
+            tail = read_exactly(file, position, min(MAX_SKIPPED, size - position))
+            if tail.startswith(END_TAGS) or not any(tail):
                 break
             raise AudioError(f"is damaged: there is no MP3 frame at byte {position:,}; {REWRITE_HINT}")
         if (header.rate, header.channels) != (first.rate, first.channels):
@@ -329,12 +315,6 @@ def _count_frames(file: io.BufferedReader, size: int, start: int, first: _FrameH
         position += header.size
         count += 1
     return count, position
-
-
-def _is_end(file: io.BufferedReader, size: int, position: int) -> bool:
-    """Return whether a tag or zeros follow the last frame."""
-    content = read_exactly(file, position, min(MAX_SKIPPED, size - position))
-    return content.startswith(END_TAGS) or not any(content)
 
 
 def _build_length_header(first: bytes, count: int) -> bytes:

@@ -54,17 +54,12 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes
 
 @dataclass
 class _Recording:
-    """What the library reports while it speaks.
-
-    Attributes:
-        word_starts: The position in the text, counted from 0, and the sample of each word event.
-        silences: The samples at which a pause begins, or a clause ends.
-    """
+    """What the library reports while it speaks."""
 
     pcm: bytearray = field(default_factory=bytearray)
-    word_starts: list[tuple[int, int]] = field(default_factory=list)
+    word_starts: list[tuple[int, int]] = field(default_factory=list)  # position in the text, from 0, and sample
     phonemes: list[int] = field(default_factory=list)
-    silences: list[int] = field(default_factory=list)
+    silences: list[int] = field(default_factory=list)  # samples at which a pause begins, or a clause ends
 
     def record(self, samples: int | None, count: int, events: Any) -> int:
         """Store what the library passes to its callback; return 0, which means: continue."""

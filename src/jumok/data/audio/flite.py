@@ -10,7 +10,7 @@ import ctypes
 import ctypes.util
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from jumok.data.audio.utterance import SpokenWord, Utterance, check_speech_request, resample, seed_noise
 from jumok.errors import ArgumentError
@@ -57,13 +57,6 @@ class _Voice(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("features", ctypes.c_void_p))
 
 
-class _Span(NamedTuple):
-    """The time of a word in seconds."""
-
-    start: float
-    end: float
-
-
 def speak(text: str, voice: str = "slt", *, speed: float = 1.0, pitch: float = 1.0) -> Utterance:
     """Speak an English text with flite. The same arguments always give the same samples.
 
@@ -97,10 +90,15 @@ def speak(text: str, voice: str = "slt", *, speed: float = 1.0, pitch: float = 1
             spans = list(_read_token_spans(library, utterance))
         finally:
             library.delete_utterance(utterance)
-    return Utterance(resample(pcm, rate), _match_words(text, spans))
+    words = text.split()
+    if len(words) != len(spans):  # flite splits the text in another way
+        spans = [(None, None)] * len(words)
+    return Utterance(
+        resample(pcm, rate), tuple(SpokenWord(word, *span) for word, span in zip(words, spans, strict=True))
+    )
 
 
-def _load_voice(voice: str) -> tuple[Any, int]:
+def _load_voice(voice: str) -> tuple[ctypes.CDLL, int]:
     """Return the library and the address of a voice, which stay loaded."""
     try:
         if "flite" not in _loaded:
@@ -125,42 +123,26 @@ def _load_library(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(ctypes.util.find_library(name) or f"lib{name}.so.1")
 
 
-def _read_token_spans(library: Any, utterance: int) -> Iterator[_Span | None]:
-    """Yield the span of each token of the text, such as "25"; None for a token without phones."""
+def _read_token_spans(library: ctypes.CDLL, utterance: int) -> Iterator[tuple[float, float] | tuple[None, None]]:
+    """Yield the start and end of each token of the text, such as "25"; (None, None) for a token without phones."""
     for token in _list_nodes(library, library.relation_head(library.utt_relation(utterance, b"Token"))):
         phones = [
             library.item_as(phone, b"Segment")
             for word in _list_nodes(library, library.item_daughter(token))
-            for syllable in _list_nodes(library, _get_daughter(library, word, b"SylStructure"))
+            if (structure := library.item_as(word, b"SylStructure"))
+            for syllable in _list_nodes(library, library.item_daughter(structure))
             for phone in _list_nodes(library, library.item_daughter(syllable))
         ]
         if not phones:
-            yield None
+            yield None, None
             continue
         before = library.item_prev(phones[0])
         start = library.ffeature_float(before, b"end") if before else 0.0
-        yield _Span(start, library.ffeature_float(phones[-1], b"end"))
+        yield start, library.ffeature_float(phones[-1], b"end")
 
 
-def _get_daughter(library: Any, node: int, relation: bytes) -> int | None:
-    """Return the first daughter of a node in a relation; None if the node is not in that relation."""
-    same = library.item_as(node, relation)
-    daughter: int | None = library.item_daughter(same) if same else None
-    return daughter
-
-
-def _list_nodes(library: Any, node: int | None) -> Iterator[int]:
+def _list_nodes(library: ctypes.CDLL, node: int | None) -> Iterator[int]:
     """Yield a node of an utterance and those after it."""
     while node:
         yield node
         node = library.item_next(node)
-
-
-def _match_words(text: str, spans: list[_Span | None]) -> tuple[SpokenWord, ...]:
-    """Return the words of the text with their spans; without times if flite splits the text in another way."""
-    words = text.split()
-    if len(words) != len(spans):
-        return tuple(SpokenWord(word, None, None) for word in words)
-    return tuple(
-        SpokenWord(word, span and span.start, span and span.end) for word, span in zip(words, spans, strict=True)
-    )

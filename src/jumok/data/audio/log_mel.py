@@ -28,6 +28,7 @@ MELS_PER_HERTZ = 3 / 200  # below 1,000 Hz
 BREAK_HERTZ = 1000.0
 BREAK_MEL = BREAK_HERTZ * MELS_PER_HERTZ
 MELS_PER_LOG_HERTZ = 27 / math.log(6.4)  # above 1,000 Hz
+HIGHEST_MEL = BREAK_MEL + math.log(RATE / 2 / BREAK_HERTZ) * MELS_PER_LOG_HERTZ
 
 BLOCK_FRAMES = 6_000  # frames computed at once: a minute takes 10 MB, an hour at once would take 600
 
@@ -40,25 +41,20 @@ def compute_log_mel(samples: Float[Tensor, " sample"], mel_bins: int = 80) -> Fl
     """
     if len(samples) <= WINDOW // 2:
         raise ArgumentError(f"the audio has {len(samples):,} samples; at least {WINDOW // 2 + 1} are needed")
-    power = _compute_mel_power(samples.float(), build_mel_filters(mel_bins).to(samples.device))
-    loudness = power.clamp_min_(QUIETEST).log10_()
-    loudness = torch.maximum(loudness, loudness.max() - DYNAMIC_RANGE)
-    return (loudness + 4.0) / 4.0
-
-
-def _compute_mel_power(samples: Tensor, filters: Tensor) -> Tensor:
-    """Return the power of each band in each frame. Windows are centred on their frame; the ends are mirrored."""
+    filters = build_mel_filters(mel_bins).to(samples.device)
     window = torch.hann_window(WINDOW, device=samples.device)
-    margin = WINDOW // 2
-    padded = torch.nn.functional.pad(samples[None], (margin, margin), mode="reflect")[0]
+    margin = WINDOW // 2  # windows are centred on their frame; the ends are mirrored
+    padded = torch.nn.functional.pad(samples.float()[None], (margin, margin), mode="reflect")[0]
     frames = len(samples) // HOP
-    power = samples.new_empty(filters.shape[0], frames)
+    power = padded.new_empty(mel_bins, frames)
     for first in range(0, frames, BLOCK_FRAMES):
         last = min(first + BLOCK_FRAMES, frames)
         block = padded[first * HOP : (last - 1) * HOP + WINDOW]
         spectrum = torch.stft(block, WINDOW, HOP, window=window, center=False, return_complex=True)
         power[:, first:last] = filters @ spectrum.abs().square_()
-    return power
+    loudness = power.clamp_min_(QUIETEST).log10_()
+    loudness = torch.maximum(loudness, loudness.max() - DYNAMIC_RANGE)
+    return (loudness + 4.0) / 4.0
 
 
 @lru_cache(maxsize=8)
@@ -71,19 +67,14 @@ def build_mel_filters(mel_bins: int) -> Float[Tensor, "mel frequency"]:
     if mel_bins < 1:
         raise ArgumentError(f"mel_bins must be at least 1, not {mel_bins}")
     frequencies = torch.linspace(0, RATE / 2, WINDOW // 2 + 1, dtype=torch.float64)
-    highest_mel = BREAK_MEL + math.log(RATE / 2 / BREAK_HERTZ) * MELS_PER_LOG_HERTZ
-    edges = _mel_to_hertz(torch.linspace(0, highest_mel, mel_bins + 2, dtype=torch.float64))
+    mels = torch.linspace(0, HIGHEST_MEL, mel_bins + 2, dtype=torch.float64)
+    logarithmic = BREAK_HERTZ * torch.exp((mels - BREAK_MEL) / MELS_PER_LOG_HERTZ)
+    edges = torch.where(mels < BREAK_MEL, mels / MELS_PER_HERTZ, logarithmic)
     lower, centre, upper = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising = (frequencies - lower) / (centre - lower)
     falling = (upper - frequencies) / (upper - centre)
     triangles = torch.minimum(rising, falling).clamp_min(0.0)
     return (triangles * (2.0 / (upper - lower))).float()
-
-
-def _mel_to_hertz(mels: Tensor) -> Tensor:
-    linear = mels / MELS_PER_HERTZ
-    logarithmic = BREAK_HERTZ * torch.exp((mels - BREAK_MEL) / MELS_PER_LOG_HERTZ)
-    return torch.where(mels < BREAK_MEL, linear, logarithmic)
 
 
 def locate_band(hertz: int | float, mel_bins: int) -> float:
@@ -92,8 +83,7 @@ def locate_band(hertz: int | float, mel_bins: int) -> float:
     >>> round(locate_band(1000, 80), 1)
     25.9
     """
-    highest = BREAK_MEL + math.log(RATE / 2 / BREAK_HERTZ) * MELS_PER_LOG_HERTZ
     mels = hertz * MELS_PER_HERTZ
     if hertz > BREAK_HERTZ:
         mels = BREAK_MEL + math.log(hertz / BREAK_HERTZ) * MELS_PER_LOG_HERTZ
-    return mels / highest * (mel_bins + 1) - 1
+    return mels / HIGHEST_MEL * (mel_bins + 1) - 1

@@ -21,12 +21,7 @@ PITCHES = (0.5, 1.9)
 
 @dataclass(frozen=True)
 class SpokenWord:
-    """One word of an utterance.
-
-    Attributes:
-        start: When it begins, in seconds; None if the synthesiser does not say.
-        end: When it ends, in seconds; None if the synthesiser does not say.
-    """
+    """One word of an utterance, with its start and end in seconds; None if the synthesiser does not say."""
 
     text: str
     start: float | None
@@ -35,13 +30,9 @@ class SpokenWord:
 
 @dataclass(frozen=True, eq=False)
 class Utterance:
-    """Speech of one text by one voice.
+    """Speech of one text by one voice."""
 
-    Attributes:
-        samples: The sound, mono, 16,000 samples per second, from -1 to 1.
-    """
-
-    samples: Float[Tensor, " sample"]
+    samples: Float[Tensor, " sample"]  # mono, 16,000 samples per second, from -1 to 1
     words: tuple[SpokenWord, ...]
 
 

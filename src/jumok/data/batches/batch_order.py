@@ -115,8 +115,7 @@ class RandomWindows:
     def select_starts(self, step: int, size: int) -> list[int]:
         """Return the first positions of the windows of a step."""
         _check_step_and_size(step, size)
-        digest = hashlib.sha256(f"windows {self.seed} {step}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+        generator = create_generator(f"windows {self.seed} {step}")
         return [int(start) for start in torch.randint(self.count - self.length + 1, (size,), generator=generator)]
 
 
@@ -171,6 +170,12 @@ def pad_sequences(
         padded[row, : len(token_ids)] = torch.as_tensor(token_ids, dtype=torch.long)
     lengths = torch.tensor([len(token_ids) for token_ids in lists])
     return padded, torch.arange(longest)[None, :] < lengths[:, None]
+
+
+def create_generator(name: str) -> torch.Generator:
+    """Return a random generator whose numbers are a pure function of a name."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 def _check_step_and_size(step: int, size: int) -> None:

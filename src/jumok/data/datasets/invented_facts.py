@@ -57,18 +57,13 @@ class Fact:
 
 @dataclass(frozen=True)
 class PassageQuestion:
-    """A question with passages, and its answer.
-
-    Attributes:
-        right: The index of the passage with the answer; None if that is not known.
-        candidates: The names of the answer's kind in all passages, each once; a guess is one of them.
-    """
+    """A question with passages, and its answer."""
 
     question: str
     passages: tuple[str, ...]
     answer: str
-    right: int | None = None
-    candidates: tuple[str, ...] = ()
+    right: int | None = None  # the index of the passage with the answer; None if that is not known
+    candidates: tuple[str, ...] = ()  # the names of the answer's kind in all passages, each once
 
 
 def make_name(generator: random.Random, kind: str, part: NamePart = "train") -> str:
@@ -147,10 +142,6 @@ def _draw_fact(
     return Fact(kind, person, _draw_name(generator, FACT_KINDS[kind].answer, used, names))
 
 
-def _list_other_kinds(kind: str) -> list[str]:
-    return [name for name in FACT_KINDS if name != kind]
-
-
 def _draw_right_passage(
     generator: random.Random, target: Fact, used: set[str], names: NamePart, sentences: int
 ) -> list[Fact]:
@@ -159,7 +150,7 @@ def _draw_right_passage(
         if generator.random() < 0.5:
             facts.append(_draw_fact(generator, used, names))
         else:
-            other_kinds = [kind for kind in _list_other_kinds(target.kind) if kind not in {fact.kind for fact in facts}]
+            other_kinds = [kind for kind in FACT_KINDS if kind not in {fact.kind for fact in facts}]
             facts.append(_draw_fact(generator, used, names, target.person, other_kinds))
     generator.shuffle(facts)
     return facts
@@ -172,7 +163,8 @@ def _draw_distractor(
     if draw < 0.5:  # the same kind of fact about another person
         facts = [_draw_fact(generator, used, names, kinds=(target.kind,))]
     elif draw < 0.75:  # another fact about the same person
-        facts = [_draw_fact(generator, used, names, target.person, _list_other_kinds(target.kind))]
+        other_kinds = [kind for kind in FACT_KINDS if kind != target.kind]
+        facts = [_draw_fact(generator, used, names, target.person, other_kinds)]
     else:
         facts = [_draw_fact(generator, used, names)]
     for _ in range(min(generator.choice((0, 0, 1)), sentences - 1)):

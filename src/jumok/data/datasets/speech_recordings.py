@@ -36,14 +36,10 @@ class RecordedWord:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording whose text is known.
-
-    Attributes:
-        text: What is said, without remarks about noises. Case and punctuation are those of the source.
-    """
+    """A recording whose text is known."""
 
     path: Path
-    text: str
+    text: str  # without remarks about noises; case and punctuation are those of the source
     language: str = "en"
     words: tuple[RecordedWord, ...] = ()
 
@@ -133,9 +129,9 @@ def read_textgrid(path: Path) -> dict[str, list[RecordedWord]]:
                 tiers[name] = intervals
     except StopIteration:
         raise DataError(f"{path} breaks off: it has fewer intervals than it says") from None
-    except DataError:
-        raise
     except (OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"{path} cannot be read as a TextGrid: {str(error)[:200]}") from None
     for name, intervals in tiers.items():
         last = -math.inf

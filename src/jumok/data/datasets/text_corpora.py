@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,26 +59,16 @@ def read_gutenberg(split: Split = "train", download_report: Report | None = None
 def _read_books(name: str, split: Split, download_report: Report | None) -> Iterator[str]:
     folder = require_entry_folder(name, download_report)
     for path in sorted(folder.glob("*.txt")):
-        yield from _read_passages(path, split, "latin-1" if path.stem in _LATIN_1_BOOKS else "utf-8")
+        for is_selected, passages in groupby(_cut_passages(path), lambda passage: assign_split(passage) == split):
+            if is_selected:
+                yield "".join(passages)
 
 
-def _read_passages(path: Path, split: Split, encoding: str) -> Iterator[str]:
-    """Yield the passages of a split; consecutive ones are joined."""
-    joined: list[str] = []
-    for passage in _cut_passages(path, encoding):
-        if assign_split(passage) == split:
-            joined.append(passage)
-        elif joined:
-            yield "".join(joined)
-            joined = []
-    if joined:
-        yield "".join(joined)
-
-
-def _cut_passages(path: Path, encoding: str) -> Iterator[str]:
+def _cut_passages(path: Path) -> Iterator[str]:
     """Yield passages that end with a paragraph, or at the latest at twice the usual size."""
     lines: list[str] = []
     size = 0
+    encoding = "latin-1" if path.stem in _LATIN_1_BOOKS else "utf-8"
     for _, line in read_lines(path, ProblemLog(), encoding):
         lines.append(line + "\n")
         size += len(line) + 1
@@ -121,20 +112,15 @@ def number_placeholders(source: str, target: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)  # both splits are usually needed
 def _split_pairs(folder: Path) -> dict[tuple[str, str], Split]:
-    """Return the split of each pair that contains Hangul."""
-    pairs = [pair for pair in _join_languages(folder) if _HANGUL.search(pair[1])]
-    return {pair: assign_split(group) for pair, group in zip(pairs, _group_pairs(pairs), strict=True)}
-
-
-def _join_languages(folder: Path) -> list[tuple[str, str]]:
-    """Return each (English, Korean) pair once, in the order of files and keys."""
-    pairs: dict[tuple[str, str], None] = {}
+    """Return the split of each (English, Korean) pair that contains Hangul, in the order of files and keys."""
+    texts: dict[tuple[str, str], None] = {}
     for path in sorted((folder / "en").glob("*.json")):
         korean = dict(_flatten_strings(json.loads((folder / "ko" / path.name).read_bytes())))
         for key, english in _flatten_strings(json.loads(path.read_bytes())):
-            if key in korean and english.strip() and korean[key].strip():
-                pairs[english, korean[key]] = None
-    return list(pairs)
+            if key in korean and english.strip() and _HANGUL.search(korean[key]):
+                texts[english, korean[key]] = None
+    pairs = list(texts)
+    return {pair: assign_split(group) for pair, group in zip(pairs, _group_pairs(pairs), strict=True)}
 
 
 def _flatten_strings(document: dict[str, Any], parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:

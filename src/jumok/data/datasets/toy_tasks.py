@@ -7,7 +7,7 @@ share of them is held out; otherwise a hash of the example decides its split.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from typing import Literal
 
@@ -24,11 +24,10 @@ def make_plus_two_examples(count: int, split: Split = "train", seed: int = 0, le
     _require_positive(count, length)
     generator = random.Random(f"plus two {seed} {split}")
 
-    def draw_sources() -> Iterator[Numbers]:
-        while True:
-            yield [generator.randint(0, 100) for _ in range(length)]
+    def draw() -> Numbers:
+        return [generator.randint(0, 100) for _ in range(length)]
 
-    sources = _take_matching(draw_sources(), count, lambda source: assign_split(_make_key(source)) == split)
+    sources = _take_matching(draw, count, lambda source: assign_split(_make_key(source)) == split)
     return [(source, [number + 2 for number in source]) for source in sources]
 
 
@@ -52,23 +51,18 @@ def _sample_sequences(part: Part, count: int | None, seed: int) -> list[Numbers]
     _require_positive(required)
     generator = random.Random(f"sequences {seed} {part}")
 
-    def draw_sources() -> Iterator[Numbers]:
-        while True:
-            yield [generator.randrange(50) for _ in range(generator.randint(1, longest))]
+    def draw() -> Numbers:
+        return [generator.randrange(50) for _ in range(generator.randint(1, longest))]
 
     def is_in_part(source: Numbers) -> bool:
         fraction = hash_to_fraction(_make_key(source))
         return part == ("dev" if fraction < 0.1 else "test" if fraction < 0.2 else "train")
 
-    return _take_matching(draw_sources(), required, is_in_part, allow_duplicates=True)
+    return _take_matching(draw, required, is_in_part, allow_duplicates=True)
 
 
 def make_sort_examples(split: Split = "train", seed: int = 0, length: int = 6, kinds: int = 3) -> list[Example]:
-    """Make examples whose target is the sorted source (minGPT's task); a quarter of all rows is held out.
-
-    Args:
-        kinds: Number of different digits; the default has 3**6 = 729 rows.
-    """
+    """Make examples whose target is the sorted source (minGPT's task); a quarter of all rows is held out."""
     _require_positive(length, kinds)
     if kinds**length > 10**6:
         raise ArgumentError(
@@ -83,10 +77,7 @@ def make_addition_examples(
 ) -> list[Example]:
     """Make all sums of two numbers, digit by digit (minGPT's task); a tenth is held out.
 
-    85 + 50 = 135 is [8, 5, 5, 0] -> [5, 3, 1].
-
-    Args:
-        backwards: Write the last digit of the sum first, in the order of carries; otherwise [1, 3, 5].
+    85 + 50 = 135 is [8, 5, 5, 0] -> [5, 3, 1], in the order of carries, or [1, 3, 5] if not ``backwards``.
     """
     if not 1 <= digits <= 3:
         raise ArgumentError(f"digits must be 1, 2 or 3, not {digits}")
@@ -106,11 +97,10 @@ def make_repetition_examples(
     _require_positive(count, length, kinds)
     generator = random.Random(f"induction {seed} {split}")
 
-    def draw_sources() -> Iterator[Numbers]:
-        while True:
-            yield [generator.randrange(kinds) for _ in range(length)]
+    def draw() -> Numbers:
+        return [generator.randrange(kinds) for _ in range(length)]
 
-    sources = _take_matching(draw_sources(), count, lambda source: assign_split(_make_key(source)) == split)
+    sources = _take_matching(draw, count, lambda source: assign_split(_make_key(source)) == split)
     return [(source, list(source)) for source in sources]
 
 
@@ -129,20 +119,19 @@ def _select_split(rows: list[Numbers], held_out: int, split: Split, salt: str) -
 
 
 def _take_matching(
-    sources: Iterator[Numbers], count: int, matches: Callable[[Numbers], bool], allow_duplicates: bool = False
+    draw: Callable[[], Numbers], count: int, matches: Callable[[Numbers], bool], allow_duplicates: bool = False
 ) -> list[Numbers]:
     """Return the first `count` matching sources; raise ArgumentError after 100 times as many draws."""
     selected: list[Numbers] = []
     used: set[tuple[int, ...]] = set()
-    for attempt, source in enumerate(sources):
-        if len(selected) == count:
-            break
-        if attempt > 100 * count + 10_000:
-            raise ArgumentError(f"there are fewer than {count} different examples with these settings")
+    for _ in range(100 * count + 10_001):
+        source = draw()
         if matches(source) and (allow_duplicates or tuple(source) not in used):
             used.add(tuple(source))
             selected.append(source)
-    return selected
+            if len(selected) == count:
+                return selected
+    raise ArgumentError(f"there are fewer than {count} different examples with these settings")
 
 
 def _require_positive(*numbers: int) -> None:

@@ -40,10 +40,8 @@ def open_image(image: object, channels: int = 3, fit: tuple[int, int] | None = N
     Files are not trusted: only five formats are read, the size in the header is checked before the pixels are decoded,
     and damaged files are refused.
 
-    Args:
-        fit: (rows, columns) that the image will be resized to. A large image is reduced while it is read, to at least
-            four times this size, and one that cannot be reduced so is refused: the memory depends on this size and not
-            on the file. None keeps the size.
+    A large image is reduced while it is read, to at least four times the (rows, columns) of ``fit``, which it will be
+    resized to, and one that cannot be reduced so is refused: the memory depends on this size and not on the file.
     """
     try:
         from PIL import Image

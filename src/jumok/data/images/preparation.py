@@ -26,22 +26,16 @@ UNSUPPORTED = {"default_to_square": False, "do_pad": True}  # settings of other 
 class Preparation:
     """How images become a model's input: resize, center crop, rescale, subtract the mean, divide by the deviation.
 
-    Attributes:
-        size: (rows, columns) to resize to; None keeps the size of the image.
-        crop: (rows, columns) of the center crop; None crops nothing.
-        rescale: Factor for pixels from 0 to 255.
-        mean: One number per channel (1 or 3), subtracted after rescaling.
-
     >>> from PIL import Image
     >>> Preparation((32, 48)).apply(Image.new("RGB", (100, 100))).shape
     torch.Size([3, 32, 48])
     """
 
-    size: tuple[int, int] | None
-    crop: tuple[int, int] | None = None
+    size: tuple[int, int] | None  # (rows, columns); None keeps the size of the image
+    crop: tuple[int, int] | None = None  # (rows, columns); None crops nothing
     resampling: str = "bilinear"
-    rescale: float = 1 / 255
-    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    rescale: float = 1 / 255  # factor for pixels from 0 to 255
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)  # of each channel (1 or 3)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
 
     def __post_init__(self) -> None:
@@ -81,16 +75,13 @@ class Preparation:
             pillow_image = pillow_image.crop((left, top, left + columns, top + rows))
 
         pixels = (image_to_tensor(pillow_image).double() * self.rescale).float()
-        mean = torch.tensor(self.mean)[:, None, None]
-        std = torch.tensor(self.std)[:, None, None]
+        mean, std = torch.tensor([self.mean, self.std])[..., None, None]
         return (pixels - mean) / std
 
     def restore(self, pixels: Pixels) -> UInt8[numpy.ndarray, "row column *channel"]:
         """Return a prepared image as bytes, as the model sees it: resized and cropped, but not normalized."""
-        mean = torch.tensor(self.mean)[:, None, None]
-        std = torch.tensor(self.std)[:, None, None]
-        restored = (pixels.detach().float().cpu() * std + mean) / self.rescale
-        return _to_bytes(restored)
+        mean, std = torch.tensor([self.mean, self.std])[..., None, None]
+        return _to_bytes((pixels.detach().float().cpu() * std + mean) / self.rescale)
 
     def check_model_size(self, model_size: tuple[int, int]) -> None:
         """Raise an error if images are resized or cropped to far more pixels than the model reads."""
@@ -120,11 +111,7 @@ class Preparation:
 
     @staticmethod
     def from_json(settings: dict[str, Any], channels: int = 3) -> Preparation:
-        """Read the content of preprocessor_config.json.
-
-        Args:
-            settings: The content; missing settings have the defaults of the processor that it names.
-        """
+        """Read the content of preprocessor_config.json; missing settings have the defaults of its processor."""
         try:
             read = msgspec.convert(settings, _Settings)
         except (msgspec.ValidationError, OverflowError) as error:

@@ -1,4 +1,8 @@
-"""Read columns of tables (TSV, CSV, JSONL, Parquet) and of Hugging Face datasets, for texts, pairs and labels."""
+"""Read columns of tables (TSV, CSV, JSONL, Parquet) and of Hugging Face datasets, for texts, pairs and labels.
+
+A Hugging Face dataset has the name "hf:owner/name" or "hf:owner/name@split", where a local folder can stand for
+owner/name. Only the named dataset is downloaded, by the package `datasets`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from jumok.data.readers import hub_datasets
-from jumok.data.readers.file_format import FileFormat
+from jumok.data.readers.file_format import UTF_8, FileFormat
 from jumok.data.readers.lines import MAX_LINE, Notice, ProblemLog, close_after, get_extension, read_lines
 from jumok.data.readers.table_header import (
-    COMMA,
     PREVIEW_LINES,
     SEMICOLON,
     Column,
@@ -27,6 +29,7 @@ from jumok.data.readers.table_header import (
 )
 from jumok.errors import DataError, describe_type
 
+HUB_PREFIX = "hf:"
 TABLE_EXTENSIONS = (".tsv", ".csv", ".jsonl", ".parquet")
 MAX_CELL = 1_000_000  # characters; learning tokens from a longer word takes minutes
 PREVIEW_ROWS = 1000  # rows after the first that are read before deciding whether it is a header
@@ -39,15 +42,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class TakenColumn(NamedTuple):
-    """A column that is read.
+    """A column that is read."""
 
-    Attributes:
-        name: Its name; None without a header.
-        number: Its number, from 1; None if the format names every field (JSONL).
-    """
-
-    name: str | None
-    number: int | None
+    name: str | None  # None without a header
+    number: int | None  # from 1; None if the format names every field (JSONL)
 
     def __str__(self) -> str:
         if self.name is None:
@@ -57,36 +55,27 @@ class TakenColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class TableNotice(Notice):
-    """How a table is read: its separator, its header, the columns that are taken, and its first example.
-
-    Attributes:
-        has_header: Whether the first row is a header; None if the format names every field (JSONL).
-        separator: What separates the cells; None if the format names every field.
-        is_header_given: Whether the user said if there is a header.
-    """
+    """How a table is read: its separator, its header, the columns that are taken, and its first example."""
 
     path: Path
-    has_header: bool | None
+    has_header: bool | None  # None if the format names every field (JSONL)
     columns: Mapping[str, TakenColumn]
     example: Mapping[str, str]
-    separator: str | None = None
-    is_header_given: bool = False
+    separator: str | None = None  # None if the format names every field
+    is_header_given: bool = False  # whether the user said if there is a header
 
     def __str__(self) -> str:
         hint = "" if self.is_header_given else " (if not, set header=yes)"
-        headers = {
-            True: "the first row is a header; ",
-            False: f"no header, the first row is data{hint}; ",
-            None: "",
-        }
+        headers = {True: "the first row is a header; ", False: f"no header, the first row is data{hint}; ", None: ""}
         separator = "the cells are separated by semicolons; " if self.separator == SEMICOLON else ""
         columns = ", ".join(f"{role} = {name}" for role, name in self.columns.items())
-        example = ", ".join(f"{role} {_shorten(text)}" for role, text in self.example.items())
+        texts = {role: repr(text[:60]) + ("..." if len(text) > 60 else "") for role, text in self.example.items()}
+        example = ", ".join(f"{role} {text}" for role, text in texts.items())
         return f"{self.path}: {separator}{headers[self.has_header]}{columns}; first example: {example}"
 
     @property
     def topic(self) -> object:
-        """The separator, header and columns, without the file: a folder may hold many files of one layout."""
+        # without the file: a folder may hold many files of one layout
         return self.separator, self.has_header, tuple(self.columns.items())
 
     def to_json(self) -> dict[str, Any]:
@@ -100,20 +89,16 @@ class TableNotice(Notice):
         }
 
 
-def _shorten(text: str) -> str:
-    return repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
-
-
 def is_table(path: Path) -> bool:
     """Return True for a table file and for the name of a Hugging Face dataset."""
-    return hub_datasets.is_hub_name(path) or get_extension(path) in TABLE_EXTENSIONS
+    return path.as_posix().startswith(HUB_PREFIX) or get_extension(path) in TABLE_EXTENSIONS
 
 
 def read_rows(
     path: Path,
     columns: Sequence[Column],
     problems: ProblemLog,
-    file_format: FileFormat | None = None,
+    file_format: FileFormat = UTF_8,
     max_cell: int = MAX_CELL,
 ) -> Iterator[Row]:
     """Yield (line number, cells of the columns) of each row of a table. Rows with an empty or a very long cell are
@@ -122,14 +107,11 @@ def read_rows(
     TSV and CSV: `table_header.find_layout` decides whether the first row is a header, and finds the columns. A TSV has
     no quotes: a tab always ends a cell. In a CSV, `table_header.find_separator` decides between commas and semicolons.
     JSONL and Parquet: names are keys, also inside "translation", as is usual for pairs.
-
-    Args:
-        max_cell: The number of characters that a cell may have.
     """
-    if hub_datasets.is_hub_name(path):
-        rows = _select_columns_of_records(path, columns, hub_datasets.read_hub_rows(path, columns), problems)
+    if path.as_posix().startswith(HUB_PREFIX):
+        rows = _select_columns_of_records(path, columns, _read_hub_rows(path, columns), problems)
     else:
-        rows = _read_file_rows(path, columns, problems, file_format or FileFormat())
+        rows = _read_file_rows(path, columns, problems, file_format)
 
     with close_after(rows):
         for number, cells in rows:
@@ -160,9 +142,42 @@ def _read_file_rows(
             csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
             first_lines = _take_preview(lines, PREVIEW_LINES, lambda line: len(line[1]))
             separator = find_separator(columns, [line for _, line in first_lines])
-            lines = chain(first_lines, lines)
-        rows = _split_tsv(lines) if separator == "\t" else _split_csv(path, lines, problems, separator)
+            rows = _split_csv(path, chain(first_lines, lines), problems, separator)
+        else:
+            rows = ((number, line.split("\t")) for number, line in lines if line)
         yield from _select_columns(path, columns, rows, problems, file_format.header, separator)
+
+
+def _read_hub_rows(path: Path, columns: Sequence[Column]) -> Iterator[Record]:
+    """Yield (row number, row) of a Hugging Face dataset. Class labels are returned as names, not numbers."""
+    try:
+        import datasets
+    except ImportError:
+        raise DataError(f'{path} needs the package datasets; install it with: pip install "jumok[datasets]"') from None
+
+    name, _, split = path.as_posix().removeprefix(HUB_PREFIX).partition("@")
+    try:
+        # no code of the dataset is executed: `datasets` does not support that since version 4
+        dataset = datasets.load_dataset(name, split=split or "train")
+    except Exception as error:  # network, disk, and damaged files raise many kinds of errors
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{path} cannot be read: {reason} (check the name, and that it is cached or reachable)"
+        ) from error
+
+    present = list(dataset.column_names)
+    selected = [name for name in present if name == "translation" or any(column.accepts(name) for column in columns)]
+    if not selected:
+        titles = " or ".join(repr(column.title) for column in columns)
+        raise DataError(f"{path} has no column {titles}; its columns are {', '.join(present)}")
+
+    label_features = {
+        column: feature for column, feature in dataset.features.items() if isinstance(feature, datasets.ClassLabel)
+    }
+    # select columns first, so that images in other columns are not decoded
+    for number, row in enumerate(dataset.select_columns(selected), 1):
+        labels = {column: feature.int2str(row[column]) for column, feature in label_features.items() if column in row}
+        yield number, {**row, **labels}
 
 
 def _read_parquet(path: Path, columns: Sequence[Column]) -> Iterator[Record]:
@@ -203,11 +218,7 @@ def _take_preview(items: Iterator[Item], count: int, measure: Callable[[Item], i
     return preview
 
 
-def _split_tsv(lines: Iterator[Line]) -> Iterator[Row]:
-    return ((number, line.split("\t")) for number, line in lines if line)
-
-
-def _split_csv(path: Path, lines: Iterator[Line], problems: ProblemLog, separator: str = COMMA) -> Iterator[Row]:
+def _split_csv(path: Path, lines: Iterator[Line], problems: ProblemLog, separator: str) -> Iterator[Row]:
     # counted here, because a row can have several lines, and unusable lines are not passed to the csv reader
     first_number, line_count = 0, 0
 
@@ -261,16 +272,12 @@ def _select_columns(
             continue
         selected = [cells[index] for index in layout.indices]
         if is_empty:
-            example = _name_cells(columns, selected)
+            example = dict(zip(taken, selected, strict=True))
             problems.notify(TableNotice(path, layout.has_header, taken, example, separator, header != "auto"))
         is_empty = False
         yield number, selected
     if is_empty and problems.count == previous_problems:
         problems.report(f"{path}:{first_number}", "the table has column names but no rows")
-
-
-def _name_cells(columns: Sequence[Column], cells: Sequence[str]) -> dict[str, str]:
-    return {column.role: cell for column, cell in zip(columns, cells, strict=True)}
 
 
 def _parse_json_lines(path: Path, lines: Iterator[Line], problems: ProblemLog) -> Iterator[Record]:
@@ -305,8 +312,8 @@ def _select_columns_of_records(
             problems.report(f"{path}:{number}", str(error))
             continue
         if is_first:
-            names = {column.role: TakenColumn(key, None) for column, key in zip(columns, keys, strict=True)}
-            problems.notify(TableNotice(path, None, names, _name_cells(columns, cells)))
+            taken = {column.role: TakenColumn(key, None) for column, key in zip(columns, keys, strict=True)}
+            problems.notify(TableNotice(path, None, taken, dict(zip(taken, cells, strict=True))))
         is_first = False
         yield number, cells
 

@@ -30,16 +30,10 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How files are written, as far as their content does not say it.
+    """How files are written, as far as their content does not say it."""
 
-    Attributes:
-        encoding: Name of the encoding of text files, as Python knows it: "utf-8", "cp949", "utf-16".
-        header: Whether the first row of a TSV or CSV file names its columns: "yes", "no", or "auto" to decide by its
-            content.
-    """
-
-    encoding: str = "utf-8"
-    header: str = "auto"
+    encoding: str = "utf-8"  # of text files, as Python knows it: "utf-8", "cp949", "utf-16"
+    header: str = "auto"  # whether the first row of a table names its columns: "yes", "no", "auto" = by its content
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
@@ -105,3 +99,6 @@ def suggest_wide_encoding(start: bytes) -> str | None:
     if max(even_zeros, odd_zeros) * 8 < len(start) or min(even_zeros, odd_zeros):
         return None
     return "utf-16-be" if even_zeros else "utf-16-le"
+
+
+UTF_8 = FileFormat()

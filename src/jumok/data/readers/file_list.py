@@ -47,14 +47,20 @@ def list_files(paths: Paths, problems: ProblemLog | None = None) -> Iterator[Pat
     """
     unread: list[Path] = []
     for path in list_paths(paths):
-        if not _is_folder(path):
+        try:
+            is_folder = path.is_dir()
+        except (OSError, ValueError):  # an invalid name; opening the file raises an error with a message
+            is_folder = False
+        if not is_folder:
             yield path
             continue
-        for file in _walk_folder(path):
-            if is_description(file.name):
-                unread.append(file)
-            else:
-                yield file
+        for root, folders, names in os.walk(path, onerror=_raise_unreadable):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                if is_description(name):
+                    unread.append(Path(root, name))
+                elif not name.startswith("."):
+                    yield Path(root, name)
     if unread and problems is not None:
         problems.notify(UnreadFiles(tuple(unread)))
 
@@ -68,21 +74,6 @@ def is_description(name: str) -> bool:
     stem, dot, extension = name.lower().rpartition(".")
     bare = stem if dot + extension in _DESCRIPTION_EXTENSIONS else name.lower()
     return _DESCRIPTION_FILE.fullmatch(bare) is not None
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # an invalid name; opening the file raises an error with a message
-        return False
-
-
-def _walk_folder(folder: Path) -> Iterator[Path]:
-    for root, folders, names in os.walk(folder, onerror=_raise_unreadable):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield Path(root, name)
 
 
 def _raise_unreadable(error: OSError) -> None:

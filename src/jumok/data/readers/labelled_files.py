@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
-from jumok.data.readers.file_format import FileFormat
+from jumok.data.readers.file_format import UTF_8, FileFormat
 from jumok.data.readers.file_list import list_files
 from jumok.data.readers.lines import ProblemLog, close_after, normalize_label, read_lines, require_any
 from jumok.data.readers.table_header import Column
@@ -16,7 +16,7 @@ from jumok.errors import DataError
 
 Folder = str | os.PathLike[str]
 # our names of tables, and that of Hugging Face's "imagefolder" and "audiofolder"
-_CAPTION_TABLES = ("captions", "metadata")
+CAPTION_TABLES = ("captions", "metadata")
 _TRANSCRIPT_TABLES = ("transcripts", "metadata")
 
 
@@ -25,7 +25,7 @@ def read_captioned_images(
     problems: ProblemLog | None = None,
     file: str | None = None,
     caption: str | None = None,
-    file_format: FileFormat | None = None,
+    file_format: FileFormat = UTF_8,
 ) -> Iterator[tuple[Path, str]]:
     """Yield (image file, caption) of a folder.
 
@@ -35,8 +35,7 @@ def read_captioned_images(
     """
     root = _require_folder(folder, "images")
     log = problems or ProblemLog()
-    table = find_caption_table(root)
-    file_format = file_format or FileFormat()
+    table = find_table(root, CAPTION_TABLES)
     if table is None:
         pairs = _read_text_files(root, log, file_format.encoding)
     else:
@@ -55,28 +54,22 @@ def read_image_folder(folder: Folder, problems: ProblemLog | None = None) -> Ite
     """Yield (image file, class) of a folder with one subfolder per class, sorted by name."""
     root = _require_folder(folder, "images")
     log = problems or ProblemLog()
-    yield from require_any(
-        _read_classes(root, log),
-        lambda: f"{root} contains no images ({log}); put them into one folder per class, such as {root / 'cat'}",
-    )
-
-
-def _read_classes(root: Path, problems: ProblemLog) -> Iterator[tuple[Path, str]]:
+    is_empty = True
     for path in _list_images(root):
         class_name = path.relative_to(root).parts[0]
         if class_name == path.name:
-            problems.report(str(path), f"the image has no class; put it into a subfolder of {root}")
+            log.report(str(path), f"the image has no class; put it into a subfolder of {root}")
         else:
-            yield path, normalize_label(class_name, root, problems)
+            is_empty = False
+            yield path, normalize_label(class_name, root, log)
+    if is_empty:
+        raise DataError(
+            f"{root} contains no images ({log}); put them into one folder per class, such as {root / 'cat'}"
+        )
 
 
 def _list_images(root: Path) -> Iterator[Path]:
     return (path for path in list_files(root) if path.suffix.lower() in IMAGE_EXTENSIONS)
-
-
-def find_caption_table(root: Path) -> Path | None:
-    """Return the table of captions of a folder, captions.* or metadata.*; None if there is none."""
-    return _find_table(root, _CAPTION_TABLES)
 
 
 def _read_text_files(root: Path, problems: ProblemLog, encoding: str) -> Iterator[tuple[Path, str]]:
@@ -97,7 +90,7 @@ def read_transcribed_audio(
     problems: ProblemLog | None = None,
     file: str | None = None,
     transcript: str | None = None,
-    file_format: FileFormat | None = None,
+    file_format: FileFormat = UTF_8,
 ) -> Iterator[tuple[Path, str]]:
     """Yield (audio file, transcript) of a folder.
 
@@ -105,13 +98,13 @@ def read_transcribed_audio(
     and transcript, or others of the same meaning, such as file_name and text.
     """
     root = _require_folder(folder, "recordings")
-    table = _find_table(root, _TRANSCRIPT_TABLES)
+    table = find_table(root, _TRANSCRIPT_TABLES)
     hint = "add a table transcripts.tsv with the columns file and transcript"
     if table is None:
         raise DataError(f"{root} contains no table of transcripts; {hint}")
     log = problems or ProblemLog()
     columns = [Column("file", file, endings=AUDIO_EXTENSIONS), Column("transcript", transcript)]
-    pairs = _read_listed_files(root, table, columns, "recording", log, file_format or FileFormat())
+    pairs = _read_listed_files(root, table, columns, "recording", log, file_format)
     yield from require_any(pairs, lambda: f"{root} contains no recordings with transcripts ({log}); {hint}")
 
 
@@ -121,7 +114,7 @@ def _require_folder(folder: Folder, content: str) -> Path:
     return Path(folder)
 
 
-def _find_table(root: Path, names: Sequence[str]) -> Path | None:
+def find_table(root: Path, names: Sequence[str]) -> Path | None:
     """Return the first table of a folder that has one of these names; None if there is none."""
     paths = (root / (name + extension) for name in names for extension in TABLE_EXTENSIONS)
     return next((path for path in paths if path.is_file()), None)

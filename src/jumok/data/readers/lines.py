@@ -14,13 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from jumok.data.readers.file_format import (
-    check_encoding,
-    find_byte_order_mark,
-    is_clearly_utf_8,
-    suggest_encoding,
-    suggest_wide_encoding,
-)
+from jumok.data.readers import file_format
 from jumok.errors import DataError
 
 MAX_LINE = 16 * 2**20  # characters
@@ -50,12 +44,6 @@ class ProblemLog:
     """
 
     def __init__(self, skip: bool = False, notify: Callable[[Notice], None] = lambda notice: None) -> None:
-        """Create an empty log.
-
-        Args:
-            skip: Skip and count problems instead of raising DataError.
-            notify: Receives facts about the files, such as the columns of a table.
-        """
         self.skip = skip
         self.notify = notify
         self.count = 0
@@ -64,10 +52,9 @@ class ProblemLog:
     def report(
         self, location: str, message: str, unit: str = "lines", advice: str | None = None, count: int = 1
     ) -> None:
-        """Report something that cannot be used.
+        """Report something that cannot be used: ``unit`` are "lines" or "files".
 
         Args:
-            unit: What is skipped: "lines" or "files".
             advice: What to do; None = fix or skip it; empty if the message says it.
         """
         if not self.skip:
@@ -93,7 +80,6 @@ class DecomposedLabel(Notice):
 
     @property
     def topic(self) -> object:
-        """The label."""
         return DecomposedLabel, self.label
 
 
@@ -170,8 +156,8 @@ def _read_text_lines(
     start = raw.peek(8192)[:8192]
     if not start:
         return problems.report(f"{path}:1", "the file is empty", "files")
-    codec = check_encoding(encoding)
-    mark = find_byte_order_mark(start)
+    codec = file_format.check_encoding(encoding)
+    mark = file_format.find_byte_order_mark(start)
     skip_advice = "or skip such files with --skip-bad (skip_bad=True)"
     is_wide = codec.startswith(("utf-16", "utf-32"))
     if mark is not None:
@@ -179,14 +165,14 @@ def _read_text_lines(
             advice = f"add --encoding {mark}" if mark != "utf-8" else f"remove --encoding {encoding}"
             return problems.report(f"{path}:1", f"the file is in {mark.upper()}: {advice}", "files", skip_advice)
         codec = "utf-8-sig" if mark == "utf-8" else mark  # these skip the mark
-    elif codec != "utf-8" and not is_wide and is_clearly_utf_8(start):  # many bytes are letters in any encoding
+    elif codec != "utf-8" and not is_wide and file_format.is_clearly_utf_8(start):  # other codecs may decode it too
         message = f"the file is in UTF-8: remove --encoding {encoding}"
         return problems.report(f"{path}:1", message, "files", skip_advice)
     elif codec in ("utf-16", "utf-32"):
         message = f"the file has no byte order mark; give {codec}-le or {codec}-be as its encoding"
         return problems.report(f"{path}:1", message, "files", skip_advice)
     if b"\0" in start and not is_wide:
-        likely = suggest_wide_encoding(start)
+        likely = file_format.suggest_wide_encoding(start)
         hint = f"; it reads as {likely.upper()}: add --encoding {likely}" if likely else ""
         return problems.report(f"{path}:1", f"the file is binary, not text{hint}", "files")
 
@@ -225,13 +211,10 @@ def _describe_invalid_byte(line: str, invalid: re.Match[str], codec: str) -> tup
     encoding = codec.removesuffix("-sig")
     byte = ord(invalid[0]) - 0xDC00
     message = f"character {invalid.start() + 1} is byte {byte:02X}, not {encoding.upper()} text"
-    try:
-        likely = suggest_encoding(line.encode(encoding, "surrogateescape"))
-    except UnicodeError:
+    likely = None
+    with contextlib.suppress(UnicodeError):
+        likely = file_format.suggest_encoding(line.encode(encoding, "surrogateescape"))
+    if likely in (None, encoding):
         return message, None
-    if likely is None or likely == encoding:
-        return message, None
-    advice = "or skip such lines with --skip-bad (skip_bad=True)"
-    if likely == "utf-8":
-        return f"{message}; it reads as UTF-8: remove --encoding {encoding}", advice
-    return f"{message}; it reads as {likely.upper()}: add --encoding {likely}", advice
+    option = f"remove --encoding {encoding}" if likely == "utf-8" else f"add --encoding {likely}"
+    return f"{message}; it reads as {likely.upper()}: {option}", "or skip such lines with --skip-bad (skip_bad=True)"

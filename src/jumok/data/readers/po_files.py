@@ -27,16 +27,6 @@ class Message:
     translations: dict[int, str] = field(default_factory=dict)
     fuzzy: bool = False
 
-    def append(self, keyword: str, text: str) -> None:
-        """Append a string to a part of the message."""
-        if keyword == "msgid":
-            self.id += text
-        elif keyword == "msgid_plural":
-            self.plural += text
-        elif keyword.startswith("msgstr"):
-            index = int(keyword.removeprefix("msgstr"))
-            self.translations[index] = self.translations.get(index, "") + text
-
 
 def parse_messages(path: Path, lines: Iterator[tuple[int, str]], problems: ProblemLog) -> Iterator[Message]:
     """Yield every message of the lines of a file, without the header and obsolete messages (#~)."""
@@ -71,7 +61,14 @@ def parse_messages(path: Path, lines: Iterator[tuple[int, str]], problems: Probl
             message.line = message.line or number
             if new_keyword is not None:
                 keyword = f"msgstr{int(form or 0)}" if new_keyword == "msgstr" else new_keyword
-            message.append(keyword, _ESCAPE.sub(_unescape, text))
+            text = _ESCAPE.sub(_unescape, text)
+            if keyword == "msgid":
+                message.id += text
+            elif keyword == "msgid_plural":
+                message.plural += text
+            elif keyword.startswith("msgstr"):
+                index = int(keyword.removeprefix("msgstr"))
+                message.translations[index] = message.translations.get(index, "") + text
 
     if message is not None and message.id:
         if message.translations:

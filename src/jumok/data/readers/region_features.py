@@ -21,8 +21,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from jumok.data.readers.columns import read_rows
-from jumok.data.readers.file_format import FileFormat
-from jumok.data.readers.labelled_files import find_caption_table
+from jumok.data.readers.file_format import UTF_8, FileFormat
+from jumok.data.readers.labelled_files import CAPTION_TABLES, find_table
 from jumok.data.readers.lines import ProblemLog, close_after
 from jumok.data.readers.table_header import Column
 from jumok.errors import DataError
@@ -48,9 +48,8 @@ def list_region_files(folder: Path) -> list[Path]:
 def read_region_file(path: Path) -> Iterator[tuple[str, Regions]]:
     """Yield the name and the features of every image in a file, as float32.
 
-    Args:
-        path: A .safetensors or .npz file that holds an array [region, feature] for each image, or a .npy file of one
-            image, which has the name of the file without its ending.
+    A .safetensors or .npz file holds an array [region, feature] for each image, and a .npy file that of one image,
+    which has the name of the file without its ending.
     """
     if path.stat().st_size > MAX_BYTES:
         raise DataError(f"{path} has {path.stat().st_size:,} bytes; the limit is {MAX_BYTES:,}")
@@ -73,7 +72,7 @@ def read_captioned_regions(
     problems: ProblemLog | None = None,
     file: str | None = None,
     caption: str | None = None,
-    file_format: FileFormat | None = None,
+    file_format: FileFormat = UTF_8,
 ) -> list[tuple[Regions, str]]:
     """Return (features, caption) for every row of a folder's table of captions.
 
@@ -82,7 +81,7 @@ def read_captioned_regions(
     as cat.jpg for the array cat.
     """
     log = problems or ProblemLog()
-    table = find_caption_table(folder)
+    table = find_table(folder, CAPTION_TABLES)
     if table is None:
         raise DataError(
             f"{folder} has features of image regions but no table of captions; add captions.tsv with the columns image "
@@ -91,7 +90,7 @@ def read_captioned_regions(
     features = _read_all_features(folder)
     examples: list[tuple[Regions, str]] = []
     columns = [Column("file", file), Column("caption", caption)]
-    with close_after(read_rows(table, columns, log, file_format or FileFormat())) as rows:
+    with close_after(read_rows(table, columns, log, file_format)) as rows:
         for number, (name, text) in rows:
             matrix = features.get(name, features.get(Path(name).stem))
             if matrix is None:
@@ -157,11 +156,8 @@ def _read_npz(path: Path) -> Iterator[tuple[str, Tensor]]:
 def _read_array(file: io.BufferedIOBase, size: int, location: str) -> Tensor:
     """Read a .npy array of floating-point numbers; the header must agree with the size in bytes."""
     try:
-        version = numpy.lib.format.read_magic(file)
-        read_header = {
-            (1, 0): numpy.lib.format.read_array_header_1_0,
-            (2, 0): numpy.lib.format.read_array_header_2_0,
-        }[version]
+        headers = {(1, 0): numpy.lib.format.read_array_header_1_0, (2, 0): numpy.lib.format.read_array_header_2_0}
+        read_header = headers[numpy.lib.format.read_magic(file)]
         shape, is_fortran, dtype = read_header(file, max_header_size=MAX_HEADER)
     except Exception as error:  # the header is parsed as Python and may raise anything
         raise DataError(f"{location} has a damaged array: {str(error)[:200]}") from None

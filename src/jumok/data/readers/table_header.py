@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from jumok.errors import DataError
 
@@ -35,18 +36,12 @@ MIN_SHARE = 0.5  # of the rows that have as many cells as the first
 
 @dataclass(frozen=True)
 class Column:
-    """A column that a reader needs.
+    """A column that a reader needs."""
 
-    Attributes:
-        role: What it holds: "text", "label", "source", "target", "file", "caption" or "transcript".
-        name: The requested name, or the number of the column, counted from 1; None = a well-known name of this role,
-            or by the order of the columns.
-        endings: How every cell of the column ends, such as (".png", ".jpg"); empty = in any way.
-    """
-
-    role: str
+    role: str  # what it holds: "text", "label", "source", "target", "file", "caption" or "transcript"
+    # the requested name or number, from 1; None = a well-known name of this role, or by the order of the columns
     name: str | None = None
-    endings: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()  # how every cell of the column ends, such as (".png", ".jpg"); empty = in any way
 
     @property
     def title(self) -> str:
@@ -67,8 +62,7 @@ class Column:
         return is_language or self.rank_name(name) is not None
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Where the columns of a table are."""
 
     has_header: bool
@@ -122,8 +116,7 @@ def _refuse_shared_column(columns: Sequence[Column], titles: Sequence[str]) -> N
 
 def _is_header(columns: Sequence[Column], first: list[str], following: Sequence[Sequence[str]]) -> bool:
     requested = [column.name for column in columns if column.name is not None]
-    names = [name for name in requested if name in first or _parse_number(name, len(first)) is None]
-    if names:
+    if any(name in first or _parse_number(name, len(first)) is None for name in requested):
         return True
     indices = _match_names(columns, first)
     if _names_all_columns(columns, first) or (None not in indices and len(first) > len(columns) and not requested):
@@ -131,15 +124,15 @@ def _is_header(columns: Sequence[Column], first: list[str], following: Sequence[
     completed = _complete_in_order(columns, first, indices)
     if completed is None:
         return False
-    following = [row for row in following if len(row) == len(first)]
-    cells = {
-        column: [row[index] for row in [first, *following]] for column, index in zip(columns, completed, strict=True)
-    }
-    return any(
-        _has_different_ending(column.endings, texts)
-        or (column.role == "label" and _is_unique_label(texts) and all(map(_can_be_name, first)))
-        for column, texts in cells.items()
-    )
+    rows = [first, *(row for row in following if len(row) == len(first))]
+    for column, index in zip(columns, completed, strict=True):
+        cells = [row[index] for row in rows]
+        ends = [cell.strip().lower().endswith(column.endings) for cell in cells]
+        if column.endings and len(ends) > 1 and not ends[0] and all(ends[1:]):
+            return True
+        if column.role == "label" and _is_unique_label(cells) and all(map(_can_be_name, first)):
+            return True
+    return False
 
 
 def _names_all_columns(columns: Sequence[Column], first: list[str]) -> bool:
@@ -176,12 +169,6 @@ def _is_unique_label(cells: Sequence[str]) -> bool:
         return True
     singles = sum(1 for occurrences in labels.values() if occurrences == 1)
     return count >= 4 and singles <= count // 50  # a large table may have a few rare labels
-
-
-def _has_different_ending(endings: tuple[str, ...], cells: Sequence[str]) -> bool:
-    """Return whether all cells but the first end as the cells of the column should."""
-    ends = [cell.strip().lower().endswith(endings) for cell in cells]
-    return bool(endings) and len(ends) > 1 and not ends[0] and all(ends[1:])
 
 
 def _can_be_name(cell: str) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from jumok.data.readers.columns import TABLE_EXTENSIONS, is_table, read_rows
-from jumok.data.readers.file_format import FileFormat
+from jumok.data.readers.file_format import UTF_8, FileFormat
 from jumok.data.readers.file_list import list_files, list_paths
 from jumok.data.readers.lines import (
     MAX_LINE,
+    Example,
     Paths,
     ProblemLog,
     close_after,
@@ -34,49 +35,44 @@ class TextPiece(NamedTuple):
     ends_document: bool
 
 
+def _read_files(
+    paths: Paths, problems: ProblemLog, content: str, read_file: Callable[[Path], Iterator[Example]]
+) -> Iterator[Example]:
+    """Yield the examples of all files; raise DataError if there are none."""
+    listed = list_paths(paths)
+    examples = (example for path in list_files(listed, problems) for example in read_file(path))
+    yield from require_any(examples, lambda: f"there {content} in {', '.join(map(str, listed))[:200]}: {problems}")
+
+
 def read_documents(
-    paths: Paths,
-    problems: ProblemLog | None = None,
-    column: str | None = None,
-    file_format: FileFormat | None = None,
+    paths: Paths, problems: ProblemLog | None = None, column: str | None = None, file_format: FileFormat = UTF_8
 ) -> Iterator[str]:
     """Yield the texts of files and folders.
 
     A plain file is one document; a table (.jsonl, .csv, .tsv, .parquet) has one per row. A document of more than
-    PIECE_SIZE characters is yielded in pieces that end with a line or a word, so that memory stays constant.
-
-    Args:
-        column: The name or number of the column of tables that contains the text; None = a well-known name, or the
-            only column.
+    PIECE_SIZE characters is yielded in pieces that end with a line or a word, so that memory stays constant. ``column``
+    is the name or number of the column with the texts; None = a well-known name, or the only column.
     """
     for piece in read_pieces(paths, problems, column, file_format):
         yield piece.text
 
 
 def read_pieces(
-    paths: Paths,
-    problems: ProblemLog | None = None,
-    column: str | None = None,
-    file_format: FileFormat | None = None,
+    paths: Paths, problems: ProblemLog | None = None, column: str | None = None, file_format: FileFormat = UTF_8
 ) -> Iterator[TextPiece]:
     """Yield the texts of files and folders like `read_documents`, and whether each ends its document."""
     log = problems or ProblemLog()
-    listed = list_paths(paths)
-    pieces = _read_all_pieces(listed, log, Column("text", column), file_format or FileFormat())
-    yield from require_any(pieces, lambda: f"there is no text in {', '.join(map(str, listed))[:200]}: {log}")
 
+    def read_file(path: Path) -> Iterator[TextPiece]:
+        if not is_table(path):
+            yield from _read_plain_file(path, log, file_format.encoding)
+            return
+        for _, (text,) in read_rows(path, [Column("text", column)], log, file_format, MAX_LINE):
+            *pieces, end = _cut_text(text)
+            yield from (TextPiece(piece, False) for piece in pieces)
+            yield TextPiece(end, True)
 
-def _read_all_pieces(
-    paths: list[Path], problems: ProblemLog, column: Column, file_format: FileFormat
-) -> Iterator[TextPiece]:
-    for path in list_files(paths, problems):
-        if is_table(path):
-            for _, (text,) in read_rows(path, [column], problems, file_format, MAX_LINE):
-                *pieces, end = _cut_text(text)
-                yield from (TextPiece(piece, False) for piece in pieces)
-                yield TextPiece(end, True)
-        else:
-            yield from _read_plain_file(path, problems, file_format.encoding)
+    return _read_files(paths, log, "is no text", read_file)
 
 
 def _read_plain_file(path: Path, problems: ProblemLog, encoding: str) -> Iterator[TextPiece]:
@@ -124,38 +120,28 @@ def read_pairs(
     source: str | None = None,
     target: str | None = None,
     problems: ProblemLog | None = None,
-    file_format: FileFormat | None = None,
+    file_format: FileFormat = UTF_8,
 ) -> Iterator[tuple[str, str]]:
     """Yield (source, target) of every pair in files and folders.
 
     A .po file gives (msgid, msgstr), or (msgstr, msgid) if `source` is "msgstr". Its fuzzy and untranslated messages
-    are skipped, and each plural form is a separate pair.
-
-    Args:
-        source: Name or number of the source column; None = a well-known name such as "source", or the first language.
-        target: Name or number of the target column; None = a well-known name such as "target", or the second language.
-            A table of two columns without a header has the source first.
+    are skipped, and each plural form is a separate pair. The columns of a table are given by name or number; None = a
+    well-known name, or the first and the second language. A table of two columns without a header has the source first.
     """
     log = problems or ProblemLog()
-    listed = list_paths(paths)
     columns = [Column("source", source), Column("target", target)]
-    pairs = _read_all_pairs(listed, columns, log, file_format or FileFormat())
-    yield from require_any(pairs, lambda: f"there are no pairs in {', '.join(map(str, listed))[:200]}: {log}")
 
-
-def _read_all_pairs(
-    paths: list[Path], columns: list[Column], problems: ProblemLog, file_format: FileFormat
-) -> Iterator[tuple[str, str]]:
-    is_reversed = columns[0].name == "msgstr"
-    for path in list_files(paths, problems):
+    def read_file(path: Path) -> Iterator[tuple[str, str]]:
         if get_extension(path) == ".po":
-            for original, translation in _read_po_pairs(path, problems, file_format.encoding):
-                yield (translation, original) if is_reversed else (original, translation)
+            for original, translation in _read_po_pairs(path, log, file_format.encoding):
+                yield (translation, original) if source == "msgstr" else (original, translation)
         elif is_table(path):
-            for _, (source_text, target_text) in read_rows(path, columns, problems, file_format):
+            for _, (source_text, target_text) in read_rows(path, columns, log, file_format):
                 yield source_text, target_text
         else:
-            problems.report(str(path), f"pairs are read from {', '.join(PAIR_EXTENSIONS)} files")
+            log.report(str(path), f"pairs are read from {', '.join(PAIR_EXTENSIONS)} files")
+
+    return _read_files(paths, log, "are no pairs", read_file)
 
 
 def _read_po_pairs(path: Path, problems: ProblemLog, encoding: str) -> Iterator[tuple[str, str]]:
@@ -175,28 +161,19 @@ def read_labelled_texts(
     problems: ProblemLog | None = None,
     text: str | None = None,
     label: str | None = None,
-    file_format: FileFormat | None = None,
+    file_format: FileFormat = UTF_8,
 ) -> Iterator[tuple[str, str]]:
-    """Yield (text, label) of every row.
-
-    Args:
-        label: Name or number of the column with the label; None = a well-known name such as "label" or "sentiment". A
-            table of two columns without a header has the text first.
+    """Yield (text, label) of every row, whose columns are given by name or number; None = a well-known name, such as
+    "review" or "sentiment". A table of two columns without a header has the text first.
     """
     log = problems or ProblemLog()
-    listed = list_paths(paths)
     columns = [Column("text", text), Column("label", label)]
-    examples = _read_all_rows(listed, log, columns, file_format)
-    names = ", ".join(map(str, listed))[:200]
-    yield from require_any(examples, lambda: f"there are no labelled texts in {names}: {log}")
 
-
-def _read_all_rows(
-    paths: list[Path], problems: ProblemLog, columns: list[Column], file_format: FileFormat | None
-) -> Iterator[tuple[str, str]]:
-    for path in list_files(paths, problems):
+    def read_file(path: Path) -> Iterator[tuple[str, str]]:
         if not is_table(path):
-            problems.report(str(path), f"labelled texts are read from {', '.join(TABLE_EXTENSIONS)} files")
-            continue
-        for _, (words, class_name) in read_rows(path, columns, problems, file_format):
-            yield words, normalize_label(class_name.strip(), path, problems)
+            return log.report(str(path), f"labelled texts are read from {', '.join(TABLE_EXTENSIONS)} files")
+        for _, (words, class_name) in read_rows(path, columns, log, file_format):
+            yield words, normalize_label(class_name.strip(), path, log)
+        return None
+
+    return _read_files(paths, log, "are no labelled texts", read_file)

@@ -20,13 +20,20 @@ _process = LimitedProcess("jinja2", "renders chat templates")
 def render_chat(
     template: str, messages: Sequence[Mapping[str, Any]], tokens: Mapping[str, str], *, reply: bool = True
 ) -> str:
-    """Render a conversation as text.
+    """Render a conversation as text, which ends where the model's answer begins if ``reply`` is True.
 
-    Args:
-        tokens: Special tokens by the names that templates use, such as "bos_token".
-        reply: End the text where the model's answer begins.
+    ``tokens`` are special tokens by the names that templates use, such as "bos_token".
     """
-    _check_messages(messages)
+    for index, message in enumerate(messages):
+        if not {"role", "content"} <= message.keys():
+            names = ", ".join(map(str, message))[:200]
+            raise ArgumentError(f"message {index} needs the keys role and content; it has {names or 'no keys'}")
+        try:
+            json.dumps(dict(message))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ArgumentError(
+                f"message {index} must consist of text, numbers, lists and dictionaries: {str(error)[:200]}"
+            ) from None
     # templates check whether tools and documents are none, so they must be defined
     variables = {
         "messages": [dict(message) for message in messages],
@@ -45,16 +52,3 @@ def render_chat(
             f"the chat template {answer['limit']}, the limit for a template; use the model without its template"
         )
     raise ArgumentError(f"the chat template fails with {answer['failed']}")
-
-
-def _check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
-    for index, message in enumerate(messages):
-        if not {"role", "content"} <= message.keys():
-            names = ", ".join(map(str, message))[:200]
-            raise ArgumentError(f"message {index} needs the keys role and content; it has {names or 'no keys'}")
-        try:
-            json.dumps(dict(message))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ArgumentError(
-                f"message {index} must consist of text, numbers, lists and dictionaries: {str(error)[:200]}"
-            ) from None

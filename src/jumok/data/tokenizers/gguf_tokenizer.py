@@ -6,23 +6,17 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tokenizers
 from tokenizers import AddedToken
 
 from jumok.data.tokenizers import byte_level
-from jumok.data.tokenizers.tokenizer_parts import TokenizerParts, wrap_tokenizers_errors
+from jumok.data.tokenizers.tokenizer_files import TokenizerParts, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError
 
 # role in Jumok -> name in GGUF files; "seperator" is spelled this way there
 GGUF_NAMES = {
-    "begin": "bos",
-    "end": "eos",
-    "pad": "padding",
-    "mask": "mask",
-    "unknown": "unknown",
-    "separator": "seperator",
+    "begin": "bos", "end": "eos", "pad": "padding", "mask": "mask", "unknown": "unknown", "separator": "seperator",
     "classify": "cls",
-}
+}  # fmt: skip
 # token types of llama.cpp; tokens of both types are never split
 CONTROL_TOKEN, USER_TOKEN = 3, 4
 
@@ -47,7 +41,10 @@ def read_gguf_tokenizer(fields: Mapping[str, Any]) -> TokenizerParts:
         pre_tokenizer = str(fields.get("tokenizer.ggml.pre", "default"))
         inner = byte_level.build_byte_level_tokenizer(vocabulary, merges, pre_tokenizer)
         token_types = [operator.index(kind) for kind in fields.get("tokenizer.ggml.token_type", ())]
-        _add_unsplit_tokens(inner, tokens, token_types)
+        for kind, is_special in ((CONTROL_TOKEN, True), (USER_TOKEN, False)):
+            unsplit = [token for token, token_type in zip(tokens, token_types, strict=False) if token_type == kind]
+            add = inner.add_special_tokens if is_special else inner.add_tokens
+            add([AddedToken(token, normalized=False, special=is_special) for token in unsplit])
 
         special = {role: _read_token(fields, tokens, name) for role, name in GGUF_NAMES.items()}
         begin = special["begin"]
@@ -58,19 +55,8 @@ def read_gguf_tokenizer(fields: Mapping[str, Any]) -> TokenizerParts:
         further_ends = [_read_token(fields, tokens, name) for name in ("eot", "eom")]
 
     template = fields.get("tokenizer.chat_template")
-    return TokenizerParts(
-        inner,
-        special,
-        template if isinstance(template, str) else None,
-        tuple(vocabulary[token] for token in further_ends if token is not None),
-    )
-
-
-def _add_unsplit_tokens(inner: tokenizers.Tokenizer, tokens: Sequence[str], token_types: Sequence[int]) -> None:
-    control = [token for token, kind in zip(tokens, token_types, strict=False) if kind == CONTROL_TOKEN]
-    user = [token for token, kind in zip(tokens, token_types, strict=False) if kind == USER_TOKEN]
-    inner.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in control])
-    inner.add_tokens([AddedToken(token, normalized=False) for token in user])
+    ends = tuple(vocabulary[token] for token in further_ends if token is not None)
+    return TokenizerParts(inner, special, template if isinstance(template, str) else None, ends)
 
 
 def _read_strings(fields: Mapping[str, Any], name: str) -> list[str]:

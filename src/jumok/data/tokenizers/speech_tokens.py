@@ -44,35 +44,23 @@ class _GenerationConfig(msgspec.Struct):
 
 @dataclass(frozen=True)
 class SpeechTokens:
-    """The ids of special tokens.
+    """The ids of special tokens."""
 
-    Args:
-        start: Begins every transcript.
-        languages: The token of each language by its code, such as {"en": 50259}; {} for a model of one language.
-        transcribe: Asks for a transcript in the spoken language; None if the model does nothing else.
-        translate: Asks for an English translation; None if the model cannot translate.
-        no_timestamps: Asks for a text without times. The times 0.00, 0.02, ... follow it; None for a model that
-            writes no times.
-        previous: Begins the text that came before; None if the model cannot read it.
-        suppressed: Never chosen, such as brackets and musical notes, which are not spoken.
-        suppressed_first: Not chosen as the first token: a space, and the end.
-        last_first_time: The largest first time, in steps of 20 ms; None for no limit.
-        alignment_heads: (decoder block, head) of the cross-attention heads that follow the audio in time, as published
-            with the model.
-        timing_heads: The same, as chosen by smallest error of word starts on calibration audio; () if not measured.
-    """
-
-    start: int
+    start: int  # begins every transcript
     end: int
+    # by code, such as {"en": 50259}; {} for a model of one language
     languages: Mapping[str, int] = field(default_factory=dict)
-    transcribe: int | None = None
-    translate: int | None = None
+    transcribe: int | None = None  # asks for a transcript in the spoken language; None if the model does nothing else
+    translate: int | None = None  # asks for an English translation; None if the model cannot translate
+    # asks for a text without times; the times 0.00, 0.02, ... follow it; None for a model that writes no times
     no_timestamps: int | None = None
-    previous: int | None = None
-    suppressed: tuple[int, ...] = ()
-    suppressed_first: tuple[int, ...] = ()
-    last_first_time: int | None = None
+    previous: int | None = None  # begins the text that came before; None if the model cannot read it
+    suppressed: tuple[int, ...] = ()  # never chosen, such as brackets and musical notes, which are not spoken
+    suppressed_first: tuple[int, ...] = ()  # not chosen as the first token: a space, and the end
+    last_first_time: int | None = None  # the largest first time, in steps of 20 ms; None for no limit
+    # (decoder block, head) of the cross-attention heads that follow the audio in time, as published with the model
     alignment_heads: tuple[tuple[int, int], ...] = ()
+    # the same, as chosen by smallest error of word starts on calibration audio; () if not measured
     timing_heads: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -86,11 +74,7 @@ class SpeechTokens:
         return None if self.no_timestamps is None else self.no_timestamps - 1
 
     def build_prompt(self, language: str | None = None, *, task: str = "transcribe", timestamps: bool) -> list[int]:
-        """Return the tokens that the decoder reads first.
-
-        Args:
-            language: The code of the spoken language; required if the model knows several.
-        """
+        """Return the tokens that the decoder reads first; ``language`` is required if the model knows several."""
         prompt = [self.start]
         if self.languages:
             if language is None or language not in self.languages:

@@ -36,17 +36,15 @@ def label_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
         if parts[begin] is None:  # a token that does not stand for bytes
             token = tokenizer.id_to_token(ids[begin])
             is_text = tokenizer.contains_id(ids[begin])  # otherwise "<id 49152>", whose space is not one of the text
-            labels[begin] = _make_visible(_replace_space_prefix(token)) if is_text else token
+            if is_text:
+                token = _make_visible(" " + token[1:] if token.startswith(SPACE_PREFIXES) else token)
+            labels[begin] = token
             begin += 1
             continue
 
-        run: list[bytes] = []
-        for part in parts[begin:]:
-            if part is None:
-                break
-            run.append(part)
-        labels[begin : begin + len(run)] = _label_bytes(run)
-        begin += len(run)
+        end = next((position for position in range(begin, len(ids)) if parts[position] is None), len(ids))
+        labels[begin:end] = _label_bytes([part for part in parts[begin:end] if part is not None])
+        begin = end
     return labels
 
 
@@ -76,23 +74,19 @@ def group_words(tokenizer: TextTokenizer, ids: Sequence[int], *, special: bool =
         else:
             begins_word = _is_special(token) or not token.startswith(CONTINUATION_PREFIX)
 
-        if ids[position] in hidden:
-            continue
-        follows_hidden = position > 0 and ids[position - 1] in hidden
-        if begins_word or not groups or follows_hidden or _is_special(tokens[position - 1]):
-            groups.append([])
-        groups[-1].append(position)
+        if ids[position] not in hidden:
+            if begins_word or not groups or ids[position - 1] in hidden or _is_special(tokens[position - 1]):
+                groups.append([])
+            groups[-1].append(position)
 
     words: list[tuple[str, range]] = []
     for positions in groups:
-        word = _decode_word(tokenizer, [ids[position] for position in positions])
+        word_ids = [ids[position] for position in positions]
+        word = tokenizer.decode(word_ids).strip()
+        if not word or REPLACEMENT in word:
+            word = "".join(label_tokens(tokenizer, word_ids))
         words.append((word, range(positions[0], positions[-1] + 1)))
     return words
-
-
-def _decode_word(tokenizer: TextTokenizer, ids: list[int]) -> str:
-    text = tokenizer.decode(ids).strip()
-    return text if text and REPLACEMENT not in text else "".join(label_tokens(tokenizer, ids))
 
 
 def _is_special(token: str) -> bool:
@@ -136,10 +130,6 @@ def _read_letter(text: bytes, offset: int) -> tuple[str, int]:
     return f"<{text[offset]:02X}>", 1
 
 
-def _replace_space_prefix(token: str) -> str:
-    return " " + token[1:] if token.startswith(SPACE_PREFIXES) else token
-
-
 def _make_visible(text: str) -> str:
     return "".join(VISIBLE.get(letter, letter if letter.isprintable() else f"<{ord(letter):02X}>") for letter in text)
 
@@ -161,14 +151,10 @@ def count_unknown(tokenizer: TextTokenizer, text: str, token_ids: Sequence[int])
 
 
 def list_unknown_words(tokenizer: TextTokenizer, text: str) -> tuple[str, ...]:
-    """Return the words or characters of a text that the vocabulary does not contain, each once.
-
-    Args:
-        tokenizer: The tokenizer. One of transformers does not say where its tokens are in the text; the words with an
-            unknown token are then returned.
-    """
+    """Return the words or characters of a text that the vocabulary does not contain, each once."""
     if isinstance(tokenizer, Tokenizer):
         return tuple(tokenizer.list_unknown(text))
+    # a tokenizer of transformers does not say where its tokens are in the text: return the words with an unknown token
     if tokenizer.unknown is None or tokenizer.unknown == tokenizer.end:
         return ()
     words = dict.fromkeys(text.split())

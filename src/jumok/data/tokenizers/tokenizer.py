@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jumok.data.tokenizers import byte_level, chat_template
 from jumok.data.tokenizers.gguf_tokenizer import read_gguf_tokenizer
-from jumok.data.tokenizers.limited_tokenizer import LimitedTokenizer
-from jumok.data.tokenizers.tokenizer_files import read_tokenizer
-from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, read_settings, wrap_tokenizers_errors
-from jumok.errors import ArgumentError, TokenizerError
+from jumok.data.tokenizers.limited_process import LimitedTokenizer
+from jumok.data.tokenizers.tokenizer_files import SPECIAL_TOKENS, read_settings, read_tokenizer, wrap_tokenizers_errors
+from jumok.errors import ArgumentError, JumokError, TokenizerError
 from jumok.files import write_atomically
 
 __all__ = ["Tokenizer", "TokenizerError"]
@@ -27,6 +26,15 @@ __all__ = ["Tokenizer", "TokenizerError"]
 
 class Tokenizer:
     """Encode text as token ids, decode token ids, and name the ids of special tokens.
+
+    Attributes:
+        begin: Id of the token that begins a text (bos), or None. So are the other special tokens.
+        end: The token that ends a text (eos).
+        pad: The padding token.
+        mask: The mask token, which a model replaces with its prediction.
+        unknown: The token for characters that are not in the vocabulary (unk).
+        separator: The token between two texts (sep).
+        classify: The token whose output represents the whole text (cls).
 
     >>> tokenizer = Tokenizer.for_characters("hello")
     >>> tokenizer.encode("hole"), tokenizer.decode([1, 3, 2, 0])
@@ -57,6 +65,9 @@ class Tokenizer:
             token = (special or {}).get(role)
             if token is not None and inner.token_to_id(token) is not None:
                 self._special[role] = token
+        self.begin, self.end, self.pad, self.mask, self.unknown, self.separator, self.classify = (
+            inner.token_to_id(self._special[role]) if role in self._special else None for role in SPECIAL_TOKENS
+        )
         self.chat_template = chat_template
         self._ends = tuple(ends)
 
@@ -82,14 +93,12 @@ class Tokenizer:
         return list(dict.fromkeys(text[start:stop] for token_id, (start, stop) in spans if token_id == self.unknown))
 
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
-        """Return the text of token ids.
+        """Return the text of token ids. Bytes that are not valid UTF-8 become U+FFFD.
 
-        Args:
-            ids: The token ids. Bytes that are not valid UTF-8 become U+FFFD. An id that the vocabulary does not
-                contain is written as "<id 49152>": the embeddings of many models have more rows than the vocabulary.
+        An id that the vocabulary does not contain is written as "<id 49152>": the embeddings of many models have more
+        rows than the vocabulary.
         """
-        texts: list[str] = []
-        # the `tokenizers` library would skip the ids that it does not know
+        texts: list[str] = []  # the `tokenizers` library would skip the ids that it does not know
         for is_known, group in groupby((int(token_id) for token_id in ids), self.contains_id):
             if not is_known:
                 texts += [self.id_to_token(token_id) for token_id in group]
@@ -136,52 +145,11 @@ class Tokenizer:
         tokens = {SPECIAL_TOKENS[role]: token for role, token in self._special.items()}
         return chat_template.render_chat(self.chat_template, messages, tokens, reply=reply)
 
-    # ids of special tokens, or None
-
-    @property
-    def begin(self) -> int | None:
-        """Id of the token that begins a text (bos), or None."""
-        return self._find_id("begin")
-
-    @property
-    def end(self) -> int | None:
-        """Id of the token that ends a text (eos), or None."""
-        return self._find_id("end")
-
     @property
     def ends(self) -> tuple[int, ...]:
         """Ids of all tokens that end a text: `end`, and those in the model's settings (such as the end of a turn)."""
         end = () if self.end is None else (self.end,)
         return tuple(dict.fromkeys((*end, *self._ends)))
-
-    @property
-    def pad(self) -> int | None:
-        """Id of the padding token, or None."""
-        return self._find_id("pad")
-
-    @property
-    def mask(self) -> int | None:
-        """Id of the mask token, which a model replaces with its prediction, or None."""
-        return self._find_id("mask")
-
-    @property
-    def unknown(self) -> int | None:
-        """Id of the token for characters that are not in the vocabulary (unk), or None."""
-        return self._find_id("unknown")
-
-    @property
-    def separator(self) -> int | None:
-        """Id of the token between two texts (sep), or None."""
-        return self._find_id("separator")
-
-    @property
-    def classify(self) -> int | None:
-        """Id of the token whose output represents the whole text (cls), or None."""
-        return self._find_id("classify")
-
-    def _find_id(self, role: str) -> int | None:
-        token = self._special.get(role)
-        return None if token is None else self._inner.token_to_id(token)
 
     @cached_property
     def _tokens(self) -> dict[int, str]:
@@ -229,34 +197,77 @@ class Tokenizer:
         return cls(inner)
 
     @classmethod
-    def train(cls, texts: Iterable[str], vocabulary: int, special: Mapping[str, str] | None = None) -> Tokenizer:
+    def train(
+        cls,
+        texts: Iterable[str],
+        vocabulary: int,
+        special: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
+        after: Sequence[str] = (),
+        *,
+        one_space: bool = False,
+        drop_first_space: bool = False,
+    ) -> Tokenizer:
         """Train byte-level BPE, as in GPT-2, on texts; it encodes any text without loss.
 
-        Args:
-            vocabulary: Size of the vocabulary: special tokens, 256 bytes, and learned tokens.
-            special: Special tokens by role, such as {"begin": "<s>"}; they get the first ids.
+        The mask token includes the space before it, because word tokens do too (RoBERTa, Liu et al. 2019).
 
-        >>> tokenizer = Tokenizer.train(["the cat, the hat, the bat"] * 50, 270)
-        >>> tokenizer.decode(tokenizer.encode("the 고양이"))
-        'the 고양이'
+        Args:
+            vocabulary: The number of tokens: special tokens, 256 bytes, and learned tokens.
+            special: The special tokens by their role ({"pad": "[PAD]"}); they get the first ids.
+            before: The roles of the special tokens that are put before each text.
+            after: The roles of the special tokens that are put after each text.
+            one_space: Replace line breaks and runs of spaces with one space.
+            drop_first_space: Decode tokens without the space before the first word.
+
+        >>> special = {"pad": "[PAD]", "separator": "[SEP]", "mask": "[MASK]"}
+        >>> tokenizer = Tokenizer.train(["the cat sat on the mat"] * 9, 270, special, after=["separator"])
+        >>> [tokenizer.id_to_token(token) for token in tokenizer.encode("the [MASK]")]
+        ['the', '[MASK]', '[SEP]']
         """
-        smallest = 256 + len(special or {})
-        if vocabulary < smallest:
+        special = special or {}
+        if vocabulary < 256 + len(special):
             raise ArgumentError(
-                f"a vocabulary of {vocabulary} is too small for 256 bytes and the special tokens; "
-                f"use at least {smallest}"
+                f"a vocabulary of {vocabulary} is too small: it must hold 256 bytes and {len(special)} special tokens"
             )
         inner = tokenizers.Tokenizer(models.BPE())
+        if one_space:
+            inner.normalizer = normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         inner.decoder = decoders.ByteLevel()
+        if drop_first_space:
+            inner.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
         trainer = trainers.BpeTrainer(
             vocab_size=vocabulary,
-            special_tokens=list((special or {}).values()),
+            special_tokens=[
+                tokenizers.AddedToken(token, lstrip=role == "mask", normalized=False, special=True)
+                for role, token in special.items()
+            ],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        with wrap_tokenizers_errors("no tokenizer can be learned from these texts"):
-            inner.train_from_iterator(texts, trainer)
+        reading_errors: list[JumokError] = []
+
+        def read_texts() -> Iterator[str]:
+            try:
+                yield from texts
+            except JumokError as error:  # which `tokenizers` replaces with its own
+                reading_errors.append(error)
+                raise
+
+        try:
+            with wrap_tokenizers_errors("no tokens can be learned from these texts"):
+                inner.train_from_iterator(read_texts(), trainer)
+        except ArgumentError:
+            if reading_errors:
+                raise reading_errors[0] from None
+            raise
+        first, last = ([special[role] for role in roles] for roles in (before, after))
+        if first or last:
+            inner.post_processor = processors.TemplateProcessing(
+                single=[*first, "$A", *last],
+                special_tokens=[(token, inner.token_to_id(token)) for token in (*first, *last)],
+            )
         return cls(inner, special)
 
     @classmethod
@@ -265,11 +276,7 @@ class Tokenizer:
         return cls(*read_tokenizer(Path(folder)))
 
     def with_special_tokens(self, tokens: Sequence[str], special: Mapping[str, str] | None = None) -> Tokenizer:
-        """Return a copy of this tokenizer that knows more special tokens.
-
-        Args:
-            tokens: The tokens; those that are not in the vocabulary get the next ids, in this order.
-            special: Special tokens by role, as in ``__init__``; they replace those of this tokenizer.
+        """Return a copy that knows more special tokens, which get the next ids; those by role replace its own.
 
         >>> tokenizer = Tokenizer.for_bytes().with_special_tokens(["<|start|>"])
         >>> tokenizer.encode("<|start|>A")

@@ -34,11 +34,9 @@ MAX_PATTERN = 10_000  # characters of a regular expression
 
 # The key that holds the steps of a "Sequence", by the part of the file.
 SEQUENCE_KEYS = {
-    "normalizer": "normalizers",
-    "pre_tokenizer": "pretokenizers",
-    "post_processor": "processors",
+    "normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors",
     "decoder": "decoders",
-}
+}  # fmt: skip
 
 
 def check_tokenizer_document(document: JSONPart) -> None:
@@ -52,7 +50,11 @@ def check_tokenizer_document(document: JSONPart) -> None:
                 f"its {part} lets a text grow up to {_format_number(growth)} times; the limit is {MAX_GROWTH}"
             )
     _check_post_processor(list(_list_steps(document, "post_processor")))
-    _check_added_tokens(_get(document, "added_tokens", list))
+    tokens = _get(document, "added_tokens", list)
+    if len(tokens) > MAX_ADDED_TOKENS:
+        raise ArgumentError(f"it has {len(tokens):,} added tokens; the limit is {MAX_ADDED_TOKENS:,}")
+    for token in tokens:
+        _check_length("one of its added tokens", _get(token, "content", str), MAX_TOKEN)
     _check_model(_get(document, "model", dict))
 
 
@@ -123,13 +125,6 @@ def _count_ids(token: JSONContent, special: JSONPart) -> int:
     return len(_get(special[token], "ids", list))
 
 
-def _check_added_tokens(tokens: list[Any]) -> None:
-    if len(tokens) > MAX_ADDED_TOKENS:
-        raise ArgumentError(f"it has {len(tokens):,} added tokens; the limit is {MAX_ADDED_TOKENS:,}")
-    for token in tokens:
-        _check_length("one of its added tokens", _get(token, "content", str), MAX_TOKEN)
-
-
 def _check_model(model: JSONPart) -> None:
     if model.get("max_input_chars_per_word") is not None:
         _require_integer(model, "max_input_chars_per_word", 0, MAX_WORD)
@@ -157,7 +152,11 @@ def _compute_growth(step: JSONPart) -> int:
     """Return an upper bound of the characters that a step makes of one character or token; check its settings."""
     kind = step.get("type")
     if kind == "Replace":
-        return _compute_replacement_growth(step)
+        content, pattern = len(_get(step, "content", str)), step.get("pattern")
+        literal = pattern.get("String") if isinstance(pattern, dict) else pattern
+        if isinstance(literal, str) and literal:
+            return max(1, -(-content // len(literal)))
+        return 1 + content  # a regular expression can match between all characters
     if kind == "Prepend":
         return 1 + len(_get(step, "prepend", str))
     if kind == "Precompiled":
@@ -168,15 +167,6 @@ def _compute_growth(step: JSONPart) -> int:
         _require_integer(step, "start", 0, 1000)
         _require_integer(step, "stop", 0, 0)  # the library panics on a token that is shorter
     return {"ByteLevel": 4, "Metaspace": 2, "BertNormalizer": 3, "WordPiece": 2}.get(str(kind), 1)
-
-
-def _compute_replacement_growth(step: JSONPart) -> int:
-    content = len(_get(step, "content", str))
-    pattern = step.get("pattern")
-    literal = pattern.get("String") if isinstance(pattern, dict) else pattern
-    if isinstance(literal, str) and literal:
-        return max(1, -(-content // len(literal)))
-    return 1 + content  # a regular expression can match between all characters
 
 
 def _compute_table_growth(charsmap: JSONContent) -> int:

@@ -1,38 +1,53 @@
-"""Read a tokenizer from the files in a folder. The files are not trusted."""
+"""Read a tokenizer from the files in a folder. The files are not trusted: they are read with limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import tokenizers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from jumok.data.tokenizers import byte_level
-from jumok.data.tokenizers.limited_tokenizer import KNOWN_PATTERNS, LimitedTokenizer
+from jumok.data.tokenizers.limited_process import KNOWN_PATTERNS, LimitedTokenizer
 from jumok.data.tokenizers.tokenizer_checks import check_tokenizer_document, list_patterns
-from jumok.data.tokenizers.tokenizer_parts import (
-    SETTINGS_LIMIT,
-    SPECIAL_TOKENS,
-    VOCABULARY_LIMIT,
-    TokenizerParts,
-    check_density,
-    parse_json_object,
-    read_settings,
-    read_text,
-    wrap_tokenizers_errors,
-)
-from jumok.errors import ArgumentError, TokenizerError
+from jumok.errors import ArgumentError, TokenizerError, describe_type
+from jumok.files import read_limited
 
+VOCABULARY_LIMIT = 50_000_000  # bytes
+SETTINGS_LIMIT = 10_000_000  # bytes
+MAX_CONTAINERS = 2_000_000  # lists and objects in a vocabulary file; the largest real files have 600,000
+MAX_ELEMENTS = 6_000_000  # elements of them; the largest real files have 2 million
+# role in Jumok -> name in tokenizer_config.json
+SPECIAL_TOKENS = {
+    "begin": "bos_token",
+    "end": "eos_token",
+    "pad": "pad_token",
+    "mask": "mask_token",
+    "unknown": "unk_token",
+    "separator": "sep_token",
+    "classify": "cls_token",
+}
 Settings: TypeAlias = Mapping[str, Any]  # the content of tokenizer_config.json
 SpecialTokens: TypeAlias = dict[str, str | None]  # by role, see SPECIAL_TOKENS
-
 BERT_TOKENS = {"unknown": "[UNK]", "separator": "[SEP]", "pad": "[PAD]", "classify": "[CLS]", "mask": "[MASK]"}
 SENTENCEPIECE_TOKENS = {"begin": "<s>", "end": "</s>", "unknown": "<unk>", "pad": "<pad>", "mask": "<mask>"}
 GPT2_END = "<|endoftext|>"
 PRE_TOKENIZER_OF_CLASS = {"": "gpt-2", "GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2"}
 BERT_CLASSES = {"", "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"}
 MAX_END_TOKENS = 100
+
+
+class TokenizerParts(NamedTuple):
+    """The arguments that a `Tokenizer` is constructed from; it explains them."""
+
+    inner: tokenizers.Tokenizer | LimitedTokenizer
+    special: Mapping[str, str | None]
+    chat_template: str | None = None
+    ends: tuple[int, ...] = ()
 
 
 def read_tokenizer(folder: Path) -> TokenizerParts:
@@ -101,7 +116,6 @@ def _read_chat_template(folder: Path, settings: Settings) -> str | None:
 def _read_tokenizer_json(path: Path) -> tuple[Tokenizer | LimitedTokenizer, Settings]:
     """Return the tokenizer of a tokenizer.json and its parsed content."""
     text = read_text(path, VOCABULARY_LIMIT)
-    check_density(path, text)
     document = parse_json_object(path, text)
     model = document.get("model")
     model = model if isinstance(model, dict) else {}
@@ -138,9 +152,7 @@ def _infer_special_tokens(document: Settings) -> SpecialTokens:
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
     """Read a JSON file of token ids by token."""
-    text = read_text(path, VOCABULARY_LIMIT)
-    check_density(path, text)
-    vocabulary = parse_json_object(path, text)
+    vocabulary = parse_json_object(path, read_text(path, VOCABULARY_LIMIT))
     for token, token_id in vocabulary.items():
         if type(token_id) is not int or not 0 <= token_id < 2**31:
             raise ArgumentError(f"{path}: {repr(token_id)[:40]} is not a valid id for the token {token[:40]!r}")
@@ -240,3 +252,48 @@ def _add_tokens(inner: Tokenizer, folder: Path, settings: Settings, special: Spe
         for token in sorted(tokens - {added_token.content for added_token in added.values()}):
             if inner.token_to_id(token) is not None:  # never add a new token: the model has no embedding for it
                 inner.add_special_tokens([AddedToken(token, normalized=False, special=True)])
+
+
+@contextlib.contextmanager
+def wrap_tokenizers_errors(message: str) -> Iterator[None]:
+    """Turn errors of the `tokenizers` library into ArgumentError.
+
+    The library raises plain Exceptions, and for some files a PanicException, which is a BaseException.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ArgumentError(f"{message}: {str(error)[:300]}") from error
+
+
+def read_text(path: Path, limit: int) -> str:
+    """Read a UTF-8 file."""
+    content = read_limited(path, limit)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"{path} is not UTF-8 text: byte {error.start} is {content[error.start]:#04x}") from error
+
+
+def parse_json_object(path: Path, text: str) -> dict[str, Any]:
+    """Parse a JSON object, unless it needs far more memory than its text, such as millions of empty lists."""
+    containers, elements = text.count("[") + text.count("{"), text.count(",")
+    if containers > MAX_CONTAINERS or elements > MAX_ELEMENTS:
+        raise ArgumentError(
+            f"{path} contains {containers:,} lists and {elements:,} elements; the limits are {MAX_CONTAINERS:,} and "
+            f"{MAX_ELEMENTS:,}"
+        )
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path} is not JSON: {str(error)[:200]}") from error
+    if not isinstance(document, dict):
+        raise ArgumentError(f"{path} contains {describe_type(document)}; expected an object")
+    return document
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read a JSON settings file."""
+    return parse_json_object(path, read_text(path, SETTINGS_LIMIT)) if path.is_file() else {}

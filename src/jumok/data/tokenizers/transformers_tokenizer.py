@@ -16,7 +16,7 @@ import tokenizers
 
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, read_settings, wrap_tokenizers_errors
+from jumok.data.tokenizers.tokenizer_files import SPECIAL_TOKENS, read_settings, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError, describe_type
 
 # Texts on which a converted tokenizer must agree with the original one.
@@ -32,7 +32,8 @@ def open_tokenizer(tokenizer: object) -> TextTokenizer:
         return load_text_tokenizer(Path(tokenizer))
     if isinstance(tokenizer, tokenizers.Tokenizer):
         return Tokenizer(_copy_tokenizer(tokenizer))
-    if _is_from_transformers(tokenizer):
+    package = sys.modules.get("transformers")  # not imported here: the tokenizer's owner has imported it
+    if package is not None and isinstance(tokenizer, package.PreTrainedTokenizerBase):
         return convert_tokenizer(tokenizer)
     raise ArgumentError(
         "tokenizer must be a Tokenizer of Jumok, a tokenizer of transformers, or a folder with tokenizer files, not "
@@ -43,8 +44,7 @@ def open_tokenizer(tokenizer: object) -> TextTokenizer:
 def load_text_tokenizer(folder: Path) -> TextTokenizer:
     """Load the tokenizer in a folder: with our own reader, or with transformers if the files are of another kind.
 
-    Args:
-        folder: The folder. No code in it is run, and nothing is downloaded.
+    No code in the folder is run, and nothing is downloaded.
     """
     if not folder.is_dir():
         raise TokenizerError(f"there is no folder {str(folder)[:200]!r} with tokenizer files")
@@ -70,58 +70,36 @@ def convert_tokenizer(tokenizer: Any) -> TextTokenizer:
     return converted if all(converted.encode(text) == adapter.encode(text) for text in SAMPLES) else adapter
 
 
-class TransformersTokenizer:
+class TransformersTokenizer(TextTokenizer):
     """Calls a tokenizer of transformers with the methods of ``TextTokenizer``."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._inner = tokenizer
         # ByT5 and similar tokenizers have no vocabulary file: each byte is written as the character of its number
         self._has_byte_tokens = getattr(tokenizer, "_utf_vocab_size", None) == BYTE_COUNT
+        ids = (getattr(tokenizer, f"{name}_token_id", None) for name in ("unk", "mask", "eos"))
+        self.unknown, self.mask, self.end = (token_id if isinstance(token_id, int) else None for token_id in ids)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the token ids of a text."""
         with wrap_tokenizers_errors("this text cannot be encoded"):
             return [int(token_id) for token_id in self._inner.encode(text, add_special_tokens=special)]
 
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
-        """Return the text of token ids."""
         with wrap_tokenizers_errors("these ids cannot be decoded"):
             return str(self._inner.decode([int(token_id) for token_id in ids], skip_special_tokens=not special))
 
     def contains_id(self, token_id: int) -> bool:
-        """Return True if the vocabulary contains a token id."""
         return self._find_token(token_id) is not None
 
     def id_to_token(self, token_id: int) -> str:
-        """Return a token as it is written in the vocabulary."""
         if token_id < 0:
             raise ArgumentError(f"a token id is at least 0, not {token_id}")
         token = self._find_token(token_id)
         return f"<id {token_id}>" if token is None else token
 
     def id_to_bytes(self, token_id: int) -> bytes | None:
-        """Return the byte of a token of a byte-level tokenizer without a vocabulary, such as ByT5's; else None."""
         token = self._find_token(token_id) if self._has_byte_tokens else None
         return bytes([ord(token)]) if token is not None and len(token) == 1 and ord(token) < BYTE_COUNT else None
-
-    @property
-    def unknown(self) -> int | None:
-        """Id of the token for characters that are not in the vocabulary, or None."""
-        return self._get_id("unk_token_id")
-
-    @property
-    def mask(self) -> int | None:
-        """Id of the mask token, which a model replaces with its prediction, or None."""
-        return self._get_id("mask_token_id")
-
-    @property
-    def end(self) -> int | None:
-        """Id of the token that ends a text, or None."""
-        return self._get_id("eos_token_id")
-
-    def _get_id(self, name: str) -> int | None:
-        token_id = getattr(self._inner, name, None)
-        return token_id if isinstance(token_id, int) else None
 
     def _find_token(self, token_id: int) -> str | None:
         """Return a token; None if the vocabulary does not contain its id. Some tokenizers return bytes."""
@@ -140,12 +118,6 @@ def _copy_tokenizer(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
         return tokenizers.Tokenizer.from_str(tokenizer.to_str())
 
 
-def _is_from_transformers(tokenizer: object) -> bool:
-    """Return True for a tokenizer of transformers; without importing it, as its owner has imported it already."""
-    package = sys.modules.get("transformers")
-    return package is not None and isinstance(tokenizer, package.PreTrainedTokenizerBase)
-
-
 def _load_with_transformers(folder: Path, error: ArgumentError) -> Any:
     """Load a tokenizer of a kind that our reader does not know; ``error`` says which, and is raised if it fails."""
     try:
@@ -159,14 +131,10 @@ def _load_with_transformers(folder: Path, error: ArgumentError) -> Any:
     except BaseException as failure:
         if not isinstance(failure, Exception) and type(failure).__name__ != "PanicException":
             raise
-        raise TokenizerError(f"{error}; transformers cannot read it either: {_get_first_line(failure)}") from None
+        reason = (str(failure).strip().splitlines() or [type(failure).__name__])[0][:200]
+        raise TokenizerError(f"{error}; transformers cannot read it either: {reason}") from None
     files = set(type(tokenizer).vocab_files_names.values())
     if files and not any((folder / name).is_file() for name in files):
         # transformers would use a vocabulary of special tokens only
         raise TokenizerError(f"there is no vocabulary in {folder}; expected {' or '.join(sorted(files))}")
     return tokenizer
-
-
-def _get_first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:200]

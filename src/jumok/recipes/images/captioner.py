@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from jaxtyping import UInt8
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -34,27 +33,14 @@ from jumok.models import Model
 from jumok.models.captioner import Captioner, CaptionerConfig
 from jumok.recipes.recipe import Defaults, Options, Recipe, column_field, create_model, header_field
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
+from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer
 from jumok.recipes.shared.seq2seq import create_seq2seq_batch, generate_from_tensors
-from jumok.recipes.shared.splits import PARTS, fingerprint, hash_tensors, split_by_key
+from jumok.recipes.shared.splits import PARTS, SplitIndices, fingerprint, hash_tensors, split_by_key
 from jumok.recipes.shared.text_scores import compute_chrf, compute_exact_match, require_sacrebleu
 from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
 
-from .image_arrays import (
-    IMAGES_FILE,
-    LabelledPixels,
-    Moves,
-    PixelBytes,
-    create_preparation,
-    get_image_folder,
-    load_or_resize_images,
-    measure_preparation,
-    move_images,
-    normalise,
-    sample_moves,
-    save_example_image,
-    save_sheet,
-)
+from . import image_arrays
+from .image_arrays import IMAGES_FILE, LabelledPixels, Moves
 
 EMOJI_ARTISTS: dict[str, Artist] = {"emoji": "google", "emoji-twitter": "twitter"}  # by catalogue entry
 PERSON_CODES = {"1f468": "1f9d1", "1f469": "1f9d1"}  # man and woman are variants of person
@@ -97,10 +83,9 @@ class CaptionOptions(Options):
 def get_caption_defaults(request: TrainingRequest, options: CaptionOptions, loaded: Loaded | None) -> Defaults:
     """Return the default config and settings."""
     start_configs = () if loaded is None else (loaded.config,)
-    tokens = ("pad", "start", "end")
-    if has_region_features(request):
-        return Defaults(SETTINGS, (REGION_CONFIG,), (*tokens, "regions", "features"), start_configs=start_configs)
-    return Defaults(SETTINGS, (IMAGE_CONFIG,), tokens, start_configs=start_configs)
+    regions = ("regions", "features") if has_region_features(request) else ()
+    config = REGION_CONFIG if regions else IMAGE_CONFIG
+    return Defaults(SETTINGS, (config,), ("pad", "start", "end", *regions), start_configs=start_configs)
 
 
 def has_region_features(request: TrainingRequest) -> bool:
@@ -121,17 +106,14 @@ def create_caption_task(
         assert isinstance(loaded.config, CaptionerConfig)
         if loaded.config.source != source:
             raise request.explain_start(f"a captioner that reads {source} and has a tokenizer", loaded)
-    examples: CaptionedRegions | CaptionedPixels
-    if source == "regions":
-        examples = CaptionedRegions(request, options, loaded)
-    else:
-        examples = CaptionedPixels(request, options, loaded)
+    kind = CaptionedRegions if source == "regions" else CaptionedPixels
+    examples: CaptionedRegions | CaptionedPixels = kind(request, options, loaded)
     train_texts, validation_texts, held_out_texts = examples.texts
 
     config = examples.config
     if loaded is None:
         tokenizer = load_or_create_tokenizer(
-            request, lambda: learn_tokenizer(train_texts, options.vocabulary, SPECIAL_TOKENS)
+            request, lambda: Tokenizer.train(train_texts, options.vocabulary, SPECIAL_TOKENS)
         )
         longest = max(len(tokenizer.encode(text)) for texts in examples.texts for text in texts)
         config = config.replace(
@@ -149,7 +131,7 @@ def create_caption_task(
     def batches(step: int, part: int, parts: int) -> Batch:
         indices = select_part(order.select_indices(step, settings.batch), part, parts)
         rows = select_part(list(range(settings.batch)), part, parts)
-        images = examples.read_training(indices, sample_moves(settings.batch, settings.seed, step)[rows])
+        images = examples.read_training(indices, image_arrays.sample_moves(settings.batch, settings.seed, step)[rows])
         targets = [captions[index] for index in indices]
         return create_seq2seq_batch({"source": images}, targets, config.start, config.pad)
 
@@ -172,11 +154,8 @@ def create_caption_task(
             **examples.save_example(folder, generated),
         }
 
-    facts = {
-        "pictures": [len(texts) for texts in examples.texts],
-        **examples.facts,
-        "vocabulary": tokenizer.vocabulary,
-    }
+    pictures = [len(texts) for texts in examples.texts]
+    facts = {"pictures": pictures, **examples.facts, "vocabulary": tokenizer.vocabulary}
     counts = {f"{part} {examples.noun}": len(texts) for part, texts in zip(PARTS, examples.texts, strict=True)}
     summary = DataSummary({**counts, **examples.counts}, [{"caption": text} for text in train_texts[:3]])
     return Task(
@@ -200,62 +179,59 @@ def _generate(model: Model, images: Tensor, tokenizer: Tokenizer) -> list[str]:
 
 
 def _score(captions: list[str], references: list[str]) -> dict[str, float]:
-    """Return chrF and the share of identical captions."""
-    return {
-        "chrf": round(compute_chrf(captions, references), 2),
-        "exact": compute_exact_match(captions, references),
-    }
+    exact = compute_exact_match(captions, references)
+    return {"chrf": round(compute_chrf(captions, references), 2), "exact": exact}
 
 
 class CaptionedPixels:
     """Images with captions: emoji, or the user's own.
 
-    Attributes:
-        texts: The captions of the training, the validation and the held-out images.
-        facts: Facts about the data, with which a run resumes.
-        counts: Further counts for a dry run.
+    ``texts`` are the captions of each part, and ``facts`` describe the data, with which a run resumes.
     """
 
     noun = "images"
     similarity = "with the most similar pixels"
-    counts: Mapping[str, int] = MappingProxyType({})
+    counts: Mapping[str, int] = MappingProxyType({})  # further counts for a dry run
 
     def __init__(self, request: TrainingRequest, options: CaptionOptions, loaded: Loaded | None) -> None:
         start = IMAGE_CONFIG if loaded is None else loaded.config
         assert isinstance(start, CaptionerConfig)
         self.request, self.options = request, options
         self.config = request.change(start)
-        self.preparation = create_preparation(self.config, loaded)
+        self.preparation = image_arrays.create_preparation(self.config, loaded)
         read = _read_folder if request.has_own_files else _read_emoji
-        parts = read(request, options, self.preparation)
+        images, split = read(request, options, self.preparation)
+        parts = [images.select(indices) for indices in split]
         self.parts = dict(zip(PARTS, parts, strict=True))
         self.texts = [part.texts for part in parts]
         if loaded is None:
-            self.preparation = measure_preparation(parts[0].pixels, self.preparation)
+            self.preparation = image_arrays.measure_preparation(parts[0].pixels, self.preparation)
         texts = (text for part in parts for text in (*hash_tensors(part.pixels), *part.texts))
         self.facts = {"fingerprint": fingerprint(texts)}
 
     def read_training(self, indices: list[int], moves: Moves) -> Tensor:
         """Return training images, moved at random."""
-        pixels = normalise(self.parts["training"].pixels[indices], self.preparation)
-        return move_images(pixels, moves, shift=self.options.shift, turn=self.options.turn)
+        pixels = image_arrays.normalise(self.parts["training"].pixels[indices], self.preparation)
+        return image_arrays.move_images(pixels, moves, shift=self.options.shift, turn=self.options.turn)
 
     def read_part(self, part: str) -> Tensor:
         """Return all images of a part."""
-        return normalise(self.parts[part].pixels, self.preparation)
+        return image_arrays.normalise(self.parts[part].pixels, self.preparation)
 
     def find_nearest(self) -> list[int]:
         """Return for each held-out image the most similar training image."""
-        return find_nearest_images(self.parts["held-out"].pixels, self.parts["training"].pixels)
+        train = self.parts["training"].pixels.flatten(1).float()
+        held_out = self.parts["held-out"].pixels.flatten(1).float()
+        return [int(torch.cdist(image[None], train).argmin()) for image in held_out]
 
     def save_example(self, folder: Path, captions: Sequence[str]) -> dict[str, str]:
         """Draw held-out images with their captions, and save one to try the model on."""
         pixels, texts = self.parts["held-out"]
-        sheet = save_sheet(
+        sheet = image_arrays.save_sheet(
             self.request, folder / "captions.png", pixels[:REPORTED_SAMPLES], texts[:REPORTED_SAMPLES],
             list(captions[:REPORTED_SAMPLES]), "the caption and the model's caption",
         )  # fmt: skip
-        return {**sheet, **save_example_image(folder, pixels)}
+        return {**sheet, **image_arrays.save_example_image(folder, pixels)}
 
 
 class CaptionedRegions:
@@ -319,10 +295,9 @@ class CaptionedRegions:
         return {"try": EXAMPLE_FILE}
 
 
-SplitImages = tuple[LabelledPixels, LabelledPixels, LabelledPixels]  # training, validation, held out
-
-
-def _read_emoji(request: TrainingRequest, options: CaptionOptions, preparation: Preparation) -> SplitImages:
+def _read_emoji(
+    request: TrainingRequest, options: CaptionOptions, preparation: Preparation
+) -> tuple[LabelledPixels, SplitIndices]:
     language: Language = "ko" if options.language == "ko" else "en"
     artist = EMOJI_ARTISTS[request.select_dataset("emoji", EMOJI_ARTISTS) or "emoji"]
     emoji = list(load_emoji("train", request.show_download, language, options.tones == "yes", artist))
@@ -331,10 +306,10 @@ def _read_emoji(request: TrainingRequest, options: CaptionOptions, preparation: 
         path for side in ("train", "held-out") for path, _ in load_emoji(side, None, language, False, artist)
     }
     held_out = list(load_emoji("held-out", request.show_download, language, False, artist))
-    images = load_or_resize_images(request, [*emoji, *held_out], preparation, ProblemLog())
+    images = image_arrays.load_or_resize_images(request, [*emoji, *held_out], preparation, ProblemLog())
     train, validation, _ = split_by_key([parse_base_code_point(path) for path, _ in emoji], 0.0, VALIDATION / 2)
     validation = [index for index in validation if emoji[index][0] in without_tones]
-    return images.select(train), images.select(validation), images.select(range(len(emoji), len(images.texts)))
+    return images, SplitIndices(train, validation, list(range(len(emoji), len(images.texts))))
 
 
 def parse_base_code_point(image_path: Path) -> str:
@@ -343,16 +318,12 @@ def parse_base_code_point(image_path: Path) -> str:
     return PERSON_CODES.get(first, first)
 
 
-def _read_folder(request: TrainingRequest, options: CaptionOptions, preparation: Preparation) -> SplitImages:
+def _read_folder(
+    request: TrainingRequest, options: CaptionOptions, preparation: Preparation
+) -> tuple[LabelledPixels, SplitIndices]:
     problems = request.create_problem_log()
     file_format = request.create_file_format(options.header)
-    files = read_captioned_images(get_image_folder(request), problems, options.file, options.caption, file_format)
-    images = load_or_resize_images(request, files, preparation, problems)
-    train, validation, held_out = split_by_key(hash_tensors(images.pixels), HELD_OUT, VALIDATION)
-    return images.select(train), images.select(validation), images.select(held_out)
-
-
-def find_nearest_images(pixels: PixelBytes, train_pixels: UInt8[Tensor, "train channel row column"]) -> list[int]:
-    """Return for each image the index of the training image with the smallest pixel distance."""
-    train_rows = train_pixels.flatten(1).float()
-    return [int(torch.cdist(image.flatten()[None].float(), train_rows).argmin()) for image in pixels]
+    folder = image_arrays.get_image_folder(request)
+    files = read_captioned_images(folder, problems, options.file, options.caption, file_format)
+    images = image_arrays.load_or_resize_images(request, files, preparation, problems)
+    return images, split_by_key(hash_tensors(images.pixels), HELD_OUT, VALIDATION)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jumok.checkpoint import Loaded
+from jumok.data.batches.batch_order import create_generator
 from jumok.data.images.preparation import Preparation
 from jumok.data.readers.lines import ProblemLog
 from jumok.draw import save_gallery
@@ -23,7 +24,6 @@ from jumok.models.captioner import CaptionerConfig
 from jumok.models.swin import SwinConfig
 from jumok.models.vit import ViTConfig
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.splits import create_generator
 from jumok.recipes.shared.stored_data import load_tensors, save_tensors
 
 IMAGES_FILE = "pictures.safetensors"
@@ -36,12 +36,7 @@ ImageConfig = ViTConfig | SwinConfig | CaptionerConfig
 
 
 class LabelledPixels(NamedTuple):
-    """Images of one size, each with a text.
-
-    Attributes:
-        pixels: The images as bytes.
-        texts: The class or the caption of each image.
-    """
+    """Images of one size as bytes, each with its class or its caption."""
 
     pixels: PixelBytes
     texts: list[str]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -29,31 +29,12 @@ from jumok.models.swin import Swin, SwinConfig
 from jumok.models.vit import ViT, ViTConfig
 from jumok.recipes.recipe import Defaults, Options, Recipe, copy_parameters, create_model
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.class_scores import (
-    compute_accuracy,
-    count_confusions,
-    format_confusions,
-    list_class_names,
-    set_class_count,
-)
+from jumok.recipes.shared import class_scores
 from jumok.recipes.shared.splits import PARTS, fingerprint, hash_tensors, split_by_key
 from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
 
-from .image_arrays import (
-    IMAGES_FILE,
-    PixelBytes,
-    convert_to_array,
-    convert_to_bytes,
-    create_preparation,
-    get_image_folder,
-    load_or_resize_images,
-    measure_preparation,
-    move_images,
-    normalise,
-    sample_moves,
-    save_example_image,
-    save_sheet,
-)
+from . import image_arrays
+from .image_arrays import IMAGES_FILE, PixelBytes
 
 HELD_OUT = 0.1  # of the user's own images; mnist and cifar10 have a test set
 VALIDATION = {"mnist": 1 / 30, "cifar10": 1 / 25, "folder": 0.1}  # of the examples that are not held out
@@ -62,21 +43,13 @@ EVALUATION_BATCH = 500
 GALLERIES = {"mnist": image_galleries.load_mnist, "cifar10": image_galleries.load_cifar10}
 
 ClassifierConfig = ViTConfig | SwinConfig
-SplitImages = tuple[LabelledImages, LabelledImages, LabelledImages]  # training, validation, held out
-
+VIT = {"width": 96, "layers": 4, "heads": 4, "hidden": 192, "classes": 10}
+SWIN: dict[str, Any] = {"depths": (2, 2), "heads": (2, 4), "classes": 10}
 CONFIGS: dict[tuple[str, str], ClassifierConfig] = {
-    ("mnist", "vit"): ViTConfig(
-        image=(28, 28), patch=(7, 7), channels=1, width=96, layers=4, heads=4, hidden=192, classes=10
-    ),
-    ("mnist", "swin"): SwinConfig(
-        image=(28, 28), patch=(2, 2), channels=1, width=32, depths=(2, 2), heads=(2, 4), window=7, classes=10
-    ),
-    ("cifar10", "vit"): ViTConfig(
-        image=(32, 32), patch=(4, 4), channels=3, width=96, layers=4, heads=4, hidden=192, classes=10
-    ),
-    ("cifar10", "swin"): SwinConfig(
-        image=(32, 32), patch=(4, 4), channels=3, width=64, depths=(2, 2), heads=(2, 4), window=4, classes=10
-    ),
+    ("mnist", "vit"): ViTConfig(image=(28, 28), patch=(7, 7), channels=1, **VIT),
+    ("mnist", "swin"): SwinConfig(image=(28, 28), patch=(2, 2), channels=1, width=32, window=7, **SWIN),
+    ("cifar10", "vit"): ViTConfig(image=(32, 32), patch=(4, 4), channels=3, **VIT),
+    ("cifar10", "swin"): SwinConfig(image=(32, 32), patch=(4, 4), channels=3, width=64, window=4, **SWIN),
 }
 CONFIGS |= {("folder", family): CONFIGS["cifar10", family] for family in ("vit", "swin")}
 SETTINGS: dict[str, Any] = {
@@ -127,23 +100,24 @@ def create_image_task(
     config = request.change(config)
     flip = source == "cifar10" if options.flip is None else options.flip == "yes"
 
-    preparation = create_preparation(config, loaded)
-    parts = _read_folder(request, preparation) if source == "folder" else _load_gallery(request, source, preparation)
-    train, validation, held_out = parts
+    preparation = image_arrays.create_preparation(config, loaded)
+    parts = train, validation, held_out = _read_parts(request, source, preparation)
     if loaded is None:
-        preparation = measure_preparation(train.pixels, preparation)
-    config = set_class_count(request, config, train.classes)
+        preparation = image_arrays.measure_preparation(train.pixels, preparation)
+    config = class_scores.set_class_count(request, config, train.classes)
     model = create_model(Swin if isinstance(config, SwinConfig) else ViT, config, settings.seed)
-    if loaded is not None:
-        _copy_loaded_parameters(model, loaded, train.classes)
+    if loaded is not None:  # the output layer is new if the classes differ
+        output_layers = () if loaded.labels == train.classes else ("output.", "teacher_output.")
+        parameters = loaded.model.state_dict().items()
+        copy_parameters(model, {name: tensor for name, tensor in parameters if not name.startswith(output_layers)})
     order = ShuffledEpochs(len(train.labels), settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
         indices = select_part(order.select_indices(step, settings.batch), part, parts)
         rows = select_part(list(range(settings.batch)), part, parts)
-        moves = sample_moves(settings.batch, settings.seed, step)[rows]
-        pixels = normalise(train.pixels[indices], preparation)
-        images = move_images(pixels, moves, shift=options.shift, turn=options.turn, flip=flip)
+        moves = image_arrays.sample_moves(settings.batch, settings.seed, step)[rows]
+        pixels = image_arrays.normalise(train.pixels[indices], preparation)
+        images = image_arrays.move_images(pixels, moves, shift=options.shift, turn=options.turn, flip=flip)
         return Batch({"images": images}, train.labels[indices], len(indices))
 
     def evaluate(model: Model) -> dict[str, float]:
@@ -153,8 +127,21 @@ def create_image_task(
 
     def build_report(model: Model, folder: Path) -> dict[str, Any]:
         predictions = compute_logits(model, held_out.pixels, preparation).argmax(-1)
-        sheet = _save_mistakes(request, predictions, held_out, folder)
-        return _build_report(predictions, held_out) | sheet | save_example_image(folder, held_out.pixels)
+        table = class_scores.count_confusions(held_out.labels, predictions, len(held_out.classes))
+        wrong = (predictions != held_out.labels).nonzero().flatten()
+        drawn = wrong[:REPORTED_MISTAKES]
+        expected, predicted = (
+            [held_out.classes[int(labels[index])] for index in drawn] for labels in (held_out.labels, predictions)
+        )
+        sheet, title = folder / "wrong.png", "the class and the predicted class"
+        return {
+            "accuracy": class_scores.compute_accuracy(table),
+            "wrong": len(wrong),
+            "what": f"{len(predictions):,} held-out images, used neither for training nor to choose the checkpoint",
+            "confusion": class_scores.format_confusions(table, held_out.classes),
+            **image_arrays.save_sheet(request, sheet, held_out.pixels[drawn], expected, predicted, title),
+            **image_arrays.save_example_image(folder, held_out.pixels),
+        }
 
     data = {
         "set": source,
@@ -175,15 +162,20 @@ image = Recipe(
 )
 
 
-def _load_gallery(request: TrainingRequest, source: str, preparation: Preparation) -> SplitImages:
-    images = GALLERIES[source]("train", request.show_download)
+def _read_parts(request: TrainingRequest, source: str, preparation: Preparation) -> list[LabelledImages]:
+    """Return the training, the validation and the held-out images."""
+    if source == "folder":
+        problems = request.create_problem_log()
+        path = image_arrays.get_image_folder(request)
+        files = image_arrays.load_or_resize_images(request, read_image_folder(path, problems), preparation, problems)
+        names = class_scores.list_class_names(files.texts, path)
+        images = LabelledImages(files.pixels, torch.tensor([names.index(text) for text in files.texts]), names)
+        split = split_by_key(hash_tensors(files.pixels), HELD_OUT, VALIDATION["folder"])
+        return [_select_images(images, indices, preparation) for indices in split]
+    images, held_out = (GALLERIES[source](side, request.show_download) for side in ("train", "held-out"))
     train, validation, _ = split_by_key(hash_tensors(images.pixels), 0.0, VALIDATION[source])
-    held_out = GALLERIES[source]("held-out", request.show_download)
-    return (
-        _select_images(images, train, preparation),
-        _select_images(images, validation, preparation),
-        _select_images(held_out, range(len(held_out.labels)), preparation),
-    )
+    parts = ((images, train), (images, validation), (held_out, range(len(held_out.labels))))
+    return [_select_images(gallery, indices, preparation) for gallery, indices in parts]
 
 
 def _select_images(images: LabelledImages, indices: Sequence[int], preparation: Preparation) -> LabelledImages:
@@ -194,61 +186,16 @@ def _select_images(images: LabelledImages, indices: Sequence[int], preparation: 
         from PIL import Image
 
         pixels = torch.stack(
-            [convert_to_bytes(Image.fromarray(convert_to_array(row).numpy()), preparation) for row in pixels]
+            [
+                image_arrays.convert_to_bytes(Image.fromarray(image_arrays.convert_to_array(row).numpy()), preparation)
+                for row in pixels
+            ]
         )
     return LabelledImages(pixels, images.labels[chosen], images.classes)
-
-
-def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitImages:
-    problems = request.create_problem_log()
-    path = get_image_folder(request)
-    files = load_or_resize_images(request, read_image_folder(path, problems), preparation, problems)
-    names = list_class_names(files.texts, path)
-    labels = torch.tensor([names.index(text) for text in files.texts])
-    images = LabelledImages(files.pixels, labels, names)
-    train, validation, held_out = split_by_key(hash_tensors(files.pixels), HELD_OUT, VALIDATION["folder"])
-    return (
-        _select_images(images, train, preparation),
-        _select_images(images, validation, preparation),
-        _select_images(images, held_out, preparation),
-    )
-
-
-def _copy_loaded_parameters(model: Model, loaded: Loaded, names: tuple[str, ...]) -> None:
-    """Copy the loaded parameters; the output layer is new if the classes differ."""
-    parameters = loaded.model.state_dict()
-    if loaded.labels != names:
-        output_layers = ("output.", "teacher_output.")
-        parameters = {name: tensor for name, tensor in parameters.items() if not name.startswith(output_layers)}
-    copy_parameters(model, parameters)
 
 
 @torch.inference_mode()
 def compute_logits(model: Model, pixels: PixelBytes, preparation: Preparation) -> Float[Tensor, "image classes"]:
     """Return the class logits of every image."""
-    logits = [
-        model(normalise(batch, preparation).to(model.device)).logits.float().cpu()
-        for batch in pixels.split(EVALUATION_BATCH)
-    ]
-    return torch.cat(logits)
-
-
-def _build_report(predictions: Int[Tensor, " image"], held_out: LabelledImages) -> dict[str, Any]:
-    table = count_confusions(held_out.labels, predictions, len(held_out.classes))
-    return {
-        "accuracy": compute_accuracy(table),
-        "wrong": int((predictions != held_out.labels).sum()),
-        "what": f"{len(predictions):,} held-out images, used neither for training nor to choose the checkpoint",
-        "confusion": format_confusions(table, held_out.classes),
-    }
-
-
-def _save_mistakes(
-    request: TrainingRequest, predictions: Int[Tensor, " image"], held_out: LabelledImages, folder: Path
-) -> dict[str, str]:
-    """Draw the images that were classified incorrectly."""
-    mistakes = (predictions != held_out.labels).nonzero().flatten()[:REPORTED_MISTAKES]
-    expected = [held_out.classes[int(held_out.labels[index])] for index in mistakes]
-    predicted = [held_out.classes[int(predictions[index])] for index in mistakes]
-    title = "the class and the predicted class"
-    return save_sheet(request, folder / "wrong.png", held_out.pixels[mistakes], expected, predicted, title)
+    batches = (image_arrays.normalise(batch, preparation).to(model.device) for batch in pixels.split(EVALUATION_BATCH))
+    return torch.cat([model(batch).logits.float().cpu() for batch in batches])

@@ -32,7 +32,7 @@ from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes.recipe import Defaults, Options, Recipe, column_field, create_model, header_field
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer, save_tokenizer
+from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer, save_tokenizer
 from jumok.recipes.shared.stored_data import TOKENS_FOLDER, load_tokens, write_tokens
 from jumok.training import Batch, DataSummary, Settings, Task, compute_mean_loss, compute_token_loss, select_part
 
@@ -90,7 +90,13 @@ def create_text_task(
         if window > length:
             raise ArgumentError(f"window of the {request.recipe} recipe must be from 2 to {length}, not {window}")
         save_tokenizer(request, tokenizer)
-    tokens = _prepare_tokens(request, options, tokenizer)
+    if (request.folder / TOKENS_FOLDER).is_dir():  # a resumed run
+        tokens = load_tokens(request)
+    else:
+        problems = request.create_problem_log()
+        pieces = encode_pieces(_read_pieces(request, options, problems), tokenizer)
+        tokens = write_tokens(request, tokenizer, pieces)
+        request.show_problems(problems)
     count = len(tokens)
     train_count = int(count * (1 - HELD_OUT))
     if count - train_count <= window:
@@ -99,7 +105,13 @@ def create_text_task(
             f"the text has {count:,} tokens, but its last tenth must be longer than the window, {window}; give more "
             f"text or a smaller {field} (--set {field}=...)"
         )
-    evaluation_end = min(count, train_count + _count_evaluated_tokens(request, options, window))
+    evaluated = options.evaluated
+    if evaluated is None:
+        # evaluating a large pretrained model is slow, and a sample is enough to see whether it improves
+        evaluated = max(window + 1, 2**20 if request.start is None else 2**14)
+    if evaluated <= window:
+        raise ArgumentError(f"evaluated must be larger than the window, {window}, not {evaluated}")
+    evaluation_end = min(count, train_count + evaluated)
     windows = RandomWindows(train_count, window + 1, settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
@@ -154,17 +166,6 @@ text_fast = replace(
 )
 
 
-def _count_evaluated_tokens(request: TrainingRequest, options: TextOptions, window: int) -> int:
-    """Return the number of held-out tokens to evaluate on."""
-    evaluated = options.evaluated
-    if evaluated is None:
-        # evaluating a large pretrained model is slow, and a sample is enough to see whether it improves
-        return max(window + 1, 2**20 if request.start is None else 2**14)
-    if evaluated <= window:
-        raise ArgumentError(f"evaluated must be larger than the window, {window}, not {evaluated}")
-    return evaluated
-
-
 def read_held_out_batches(tokens: TokenShards, begin: int, end: int, window: int, rows: int = 64) -> Iterator[Batch]:
     """Yield the tokens from ``begin`` to ``end`` in windows that do not overlap; the last window may be shorter."""
     starts = range(begin, end - 1, window)
@@ -209,20 +210,10 @@ def _load_or_create_tokenizer(request: TrainingRequest, options: TextOptions) ->
             return Tokenizer.load(catalogue.download_entry("gpt2-tokenizer", request.show_message))
         texts = (piece.text for piece in _read_pieces(request, options, request.create_problem_log()))
         if options.tokens == "learned":
-            return learn_tokenizer(texts, options.vocabulary or 2048, {})
+            return Tokenizer.train(texts, options.vocabulary or 2048)
         characters: set[str] = set()
         for text in texts:
             characters.update(text)
         return Tokenizer.for_characters("".join(sorted(characters)))
 
     return load_or_create_tokenizer(request, create)
-
-
-def _prepare_tokens(request: TrainingRequest, options: TextOptions, tokenizer: Tokenizer) -> TokenShards:
-    """Encode the text and store it in the run's folder; a resumed run reads it from there."""
-    if (request.folder / TOKENS_FOLDER).is_dir():
-        return load_tokens(request)
-    problems = request.create_problem_log()
-    tokens = write_tokens(request, tokenizer, encode_pieces(_read_pieces(request, options, problems), tokenizer))
-    request.show_problems(problems)
-    return tokens

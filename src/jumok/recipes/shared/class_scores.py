@@ -90,26 +90,21 @@ def compare_with_baseline(
     )
     score, baseline_score = compute_macro_f1(table), compute_macro_f1(baseline_table)
     low, high = bootstrap_difference_interval(predictions, baseline_predictions, labels, len(names))
+    difference = score - baseline_score
+    amount = "less than 0.1" if abs(difference) < 0.0005 else f"{abs(difference) * 100:.1f}"
+    relation = f"{amount} points of macro-F1 {'above' if difference > 0 else 'below'}"
     return {
         "macro_f1": score,
         "accuracy": compute_accuracy(table),
         "baseline_macro_f1": baseline_score,
         "baseline_accuracy": compute_accuracy(baseline_table),
-        "difference": score - baseline_score,
-        "verdict": f"{_describe_difference(score - baseline_score)} the baseline (TF-IDF and logistic regression); 95% "
-        f"bootstrap interval of the difference: {low * 100:+.1f} to {high * 100:+.1f}",
+        "difference": difference,
+        "verdict": f"{relation if difference else 'the same macro-F1 as'} the baseline (TF-IDF and logistic "
+        f"regression); 95% bootstrap interval of the difference: {low * 100:+.1f} to {high * 100:+.1f}",
         "what": f"{len(labels):,} held-out texts, used neither for training nor to choose a checkpoint or a setting",
         "confusion": format_confusions(table, names),
         "baseline_confusion": format_confusions(baseline_table, names),
     }
-
-
-def _describe_difference(difference: float) -> str:
-    if difference == 0:
-        return "the same macro-F1 as"
-    points = abs(difference) * 100
-    amount = "less than 0.1" if points < 0.05 else f"{points:.1f}"
-    return f"{amount} points of macro-F1 {'above' if difference > 0 else 'below'}"
 
 
 def bootstrap_difference_interval(

@@ -82,11 +82,7 @@ def generate_by_length(
 def generate_from_tensors(
     model: EncoderDecoder, inputs: Tensor, limit: int, end: int, prompt: list[int] | None = None
 ) -> list[list[int]]:
-    """Return the greedy answer to each image or clip, without the end token.
-
-    Args:
-        prompt: What the decoder reads first; None = its start token.
-    """
+    """Return the greedy answer to each image or clip, without the end token; the decoder reads ``prompt`` first."""
     decoder = CrossAttentionDecoder(model, inputs.to(model.device), limit, prompt=prompt)
     answers: list[list[int]] = [[] for _ in inputs]
     for step in decode_steps(decoder, [[] for _ in inputs], limit, greedy, frozenset({end})):

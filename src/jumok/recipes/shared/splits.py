@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from jumok.data.batches.split import hash_to_fraction
@@ -65,12 +64,6 @@ def _select_share(keys: set[str], share: float, prefix: str) -> set[str]:
 def hash_tensors(tensors: Iterable[Tensor]) -> list[str]:
     """Return the SHA-256 of each image or clip, a key for ``split_by_key`` whatever its file is called."""
     return [hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest() for tensor in tensors]
-
-
-def create_generator(name: str) -> torch.Generator:
-    """Return a random generator whose numbers are a pure function of a name."""
-    digest = hashlib.sha256(name.encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 def fingerprint(texts: Iterable[str]) -> str:

@@ -52,10 +52,7 @@ def _count_edits(words: Sequence[str], reference: Sequence[str]) -> int:
 
 
 def compute_bleu(texts: Sequence[str], references: Sequence[str], tokenization: str = "none") -> float:
-    """Return the corpus BLEU of the texts, from 0 to 100.
-
-    Args:
-        tokenization: How sacrebleu splits texts into words: "none" (at spaces), "13a" or "char".
+    """Return the corpus BLEU of the texts, from 0 to 100; sacrebleu splits them at spaces ("none"), by "13a" or "char".
 
     >>> compute_bleu(["1 2 3 4 5"], ["1 2 3 4 5"]), compute_bleu(["5 4 3"], ["1 2 3 4 5"]) < 10
     (100.0, True)

@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from jumok.data.audio.audio_files import read_audio
 from jumok.data.audio.log_mel import FRAMES_PER_SECOND, HOP, RATE, WINDOW, compute_log_mel
+from jumok.data.batches.batch_order import create_generator
 from jumok.data.readers.labelled_files import read_transcribed_audio
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
@@ -27,18 +27,11 @@ from jumok.models.speech import FRAMES_PER_POSITION, Speech, SpeechConfig
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.seq2seq import create_seq2seq_batch, generate_from_tensors
-from jumok.recipes.shared.splits import PARTS, create_generator, hash_tensors, split_by_key
+from jumok.recipes.shared.splits import PARTS, hash_tensors, split_by_key
 from jumok.recipes.shared.stored_data import load_tensors, save_tensors
 from jumok.training import IGNORE_INDEX, Batch
 
-from .synthetic_clips import (
-    SPOKEN_LANGUAGES,
-    plan_random_clips,
-    plan_reported_clips,
-    render_clip,
-    save_clip,
-    select_voices,
-)
+from . import synthetic_clips
 
 CLIPS_FILE = "clips.safetensors"
 EXAMPLE_FILE = "example.wav"
@@ -67,7 +60,7 @@ class ListenOptions(Options):
     masks: str = choice("yes", ("yes", "no"), "hide a few bands and moments of the training clips (SpecAugment)")
     vocabulary: int = integer(1000, "size of the vocabulary, learned on the transcripts", 256 + 3)
     language: str | None = optional(
-        choice("en", SPOKEN_LANGUAGES, "language of your recordings; None = the model needs none")
+        choice("en", synthetic_clips.SPOKEN_LANGUAGES, "language of your recordings; None = the model needs none")
     )
     file: str | None = column_field("column of your table that has the names of the audio files")
     transcript: str | None = column_field("column of your table that has the transcripts")
@@ -76,37 +69,21 @@ class ListenOptions(Options):
 
 @dataclass(frozen=True)
 class ClipLabel:
-    """What a clip is.
+    """What a clip is."""
 
-    Attributes:
-        part: "training", "validation" or "held-out".
-        text: What is spoken; "" = nothing.
-        language: The code of its language; "" = not known.
-        kind: What the report calls it; "" for most.
-    """
-
-    part: str
-    text: str
-    language: str = ""
-    kind: str = ""
+    part: str  # "training", "validation" or "held-out"
+    text: str  # what is spoken; "" = nothing
+    language: str = ""  # the code; "" = not known
+    kind: str = ""  # what the report calls it; "" for most
 
 
 @dataclass(frozen=True, eq=False)
 class StoredClips:
-    """Spectrograms of clips, one after the other.
-
-    Attributes:
-        starts: The first frame of each clip, and behind them the number of all frames.
-    """
+    """Spectrograms of clips, one after the other."""
 
     frames: Float16[Tensor, "frame mel"]
-    starts: tuple[int, ...]
+    starts: tuple[int, ...]  # the first frame of each clip, and behind them the number of all frames
     labels: tuple[ClipLabel, ...]
-
-    @property
-    def longest(self) -> int:
-        """The number of frames of the longest clip."""
-        return max(end - start for start, end in pairwise(self.starts))
 
     def list_part(self, part: str) -> list[int]:
         """Return the indices of the clips of a part."""
@@ -194,9 +171,6 @@ def mask_features(features: Features, masks: Float[Tensor, "clip kind mask 2"]) 
     return features
 
 
-LabelledFrames = Iterator[tuple[Tensor, ClipLabel]]
-
-
 def load_or_prepare_clips(
     request: TrainingRequest, options: ListenOptions, config: SpeechConfig, seed: int
 ) -> StoredClips:
@@ -210,26 +184,30 @@ def load_or_prepare_clips(
     return store_clips(path, _synthesise(request, options, config, seed))
 
 
-def _synthesise(request: TrainingRequest, options: ListenOptions, config: SpeechConfig, seed: int) -> LabelledFrames:
-    voices = select_voices(options.synthesisers)
+def _synthesise(
+    request: TrainingRequest, options: ListenOptions, config: SpeechConfig, seed: int
+) -> Iterator[tuple[Tensor, ClipLabel]]:
+    voices = synthetic_clips.select_voices(options.synthesisers)
     seconds = config.frame_count / FRAMES_PER_SECOND
     plans = {
-        "training": list(plan_random_clips("training", options.clips, seed, voices)),
-        "validation": list(plan_random_clips("validation", min(VALIDATION_CLIPS, options.clips), seed, voices)),
-        "held-out": list(plan_reported_clips("held-out", seed, voices)),
+        "training": list(synthetic_clips.plan_random_clips("training", options.clips, seed, voices)),
+        "validation": list(
+            synthetic_clips.plan_random_clips("validation", min(VALIDATION_CLIPS, options.clips), seed, voices)
+        ),
+        "held-out": list(synthetic_clips.plan_reported_clips("held-out", seed, voices)),
     }
-    save_clip(request.folder / EXAMPLE_FILE, render_clip(plans["held-out"][0], seconds))
-    count = 0
-    for part, part_plans in plans.items():
-        for plan in part_plans:
-            frames = compute_clip_frames(render_clip(plan, seconds), config.frame_count, config.mel_bins)
-            yield frames, ClipLabel(part, plan.text, plan.language, plan.kind)
-            count += 1
-            if count % REPORT_EVERY == 0:
-                request.show_message(f"{count:,} of {sum(map(len, plans.values())):,} clips synthesised")
+    synthetic_clips.save_clip(request.folder / EXAMPLE_FILE, synthetic_clips.render_clip(plans["held-out"][0], seconds))
+    pairs = [(part, plan) for part in plans for plan in plans[part]]
+    for count, (part, plan) in enumerate(pairs, 1):
+        frames = compute_clip_frames(synthetic_clips.render_clip(plan, seconds), config.frame_count, config.mel_bins)
+        yield frames, ClipLabel(part, plan.text, plan.language, plan.kind)
+        if count % REPORT_EVERY == 0:
+            request.show_message(f"{count:,} of {len(pairs):,} clips synthesised")
 
 
-def _read_recordings(request: TrainingRequest, options: ListenOptions, config: SpeechConfig) -> LabelledFrames:
+def _read_recordings(
+    request: TrainingRequest, options: ListenOptions, config: SpeechConfig
+) -> Iterator[tuple[Tensor, ClipLabel]]:
     """Yield the user's clips, each in the part that the hash of its spectrogram decides."""
     problems = request.create_problem_log()
     file_format = request.create_file_format(options.header)
@@ -256,7 +234,7 @@ def _read_recordings(request: TrainingRequest, options: ListenOptions, config: S
     if not clips:
         raise DataError(f"no recording could be read: {problems}")
     split = split_by_key(hash_tensors(frames for frames, _, _ in clips), HELD_OUT, VALIDATION)
-    save_clip(request.folder / EXAMPLE_FILE, read_audio(clips[split.held_out[0]][2]))
+    synthetic_clips.save_clip(request.folder / EXAMPLE_FILE, read_audio(clips[split.held_out[0]][2]))
     for part, indices in zip(PARTS, split, strict=True):
         for index in indices:
             frames, label, _ = clips[index]
@@ -272,12 +250,7 @@ def build_speech_tokens(tokenizer: Tokenizer, languages: Sequence[str]) -> Speec
 
 @dataclass(frozen=True)
 class ClipTexts:
-    """The tokens of transcripts.
-
-    Attributes:
-        language: The language of all clips; None = each clip has its own, which the model has to hear, or the model
-            has no tokens of languages.
-    """
+    """The tokens of transcripts. ``language`` is that of all clips; None = each has its own, or the model has none."""
 
     tokenizer: Tokenizer
     speech_tokens: SpeechTokens
@@ -293,16 +266,14 @@ class ClipTexts:
 
         Clips without speech have no language: only their end is to be predicted.
         """
-        answers = [self._mark_silence(sequence) for sequence in sequences]
-        targets = [sequence[1:] for sequence in sequences]
         start, pad = self.speech_tokens.start, self.speech_tokens.end
+        special = {start, *self.speech_tokens.languages.values()}
+        targets = [sequence[1:] for sequence in sequences]
+        answers = [
+            [IGNORE_INDEX] * (len(target) - 1) + target[-1:] if special.issuperset(target[:-1]) else target
+            for target in targets
+        ]
         return create_seq2seq_batch({"source": features}, targets, start, pad, answers)
-
-    def _mark_silence(self, sequence: list[int]) -> list[int]:
-        """Return the tokens to predict."""
-        special = {self.speech_tokens.start, *self.speech_tokens.languages.values()}
-        is_silent = set(sequence[:-1]) <= special
-        return [IGNORE_INDEX] * (len(sequence) - 2) + sequence[-1:] if is_silent else sequence[1:]
 
     def transcribe(self, model: Model, features: Features) -> list[str]:
         """Transcribe clips by greedy decoding; the model hears the language itself, unless all clips have one."""

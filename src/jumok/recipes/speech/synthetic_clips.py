@@ -20,9 +20,9 @@ from torch import Tensor
 
 from jumok.data.audio import espeak, flite
 from jumok.data.audio.utterance import SPEEDS, SYNTHESIS_RATE, Utterance
+from jumok.data.batches.batch_order import create_generator
 from jumok.errors import ArgumentError
 from jumok.files import replace_file
-from jumok.recipes.shared.splits import create_generator
 
 Samples = Float[Tensor, " sample"]
 
@@ -59,11 +59,9 @@ VOICES: dict[str, VoicesByLanguage] = {
 
 def select_voices(synthesisers: str) -> dict[str, VoicesByLanguage]:
     """Return the voices of each part and language."""
-    if synthesisers == "both":
-        return dict(VOICES)
     return {
         part: {
-            language: tuple(voice for voice in voices if voice.synthesiser == synthesisers)
+            language: tuple(voice for voice in voices if synthesisers in ("both", voice.synthesiser))
             for language, voices in by_language.items()
         }
         for part, by_language in VOICES.items()
@@ -72,36 +70,22 @@ def select_voices(synthesisers: str) -> dict[str, VoicesByLanguage]:
 
 @dataclass(frozen=True)
 class ClipPlan:
-    """How a clip is made.
-
-    Attributes:
-        text: One or more words; "" = noise only.
-        speed: The factor on the voice's own speed.
-        pitch: The factor on its own pitch.
-        before: Silence before the speech, in seconds.
-        after: Silence after it, in seconds.
-        peak: The largest sample of the speech.
-        tilt: From -1 to 1: how much high frequencies are weakened or strengthened, as by microphones and rooms.
-        bandwidth: The highest frequency of the clip in Hz; telephones and old recordings have less than 4,000.
-        noise_ratio: The power of speech over that of noise, in dB; None = no noise.
-        noise_colour: 0 = white noise, 1 = pink noise, whose power falls with frequency.
-        kind: What the report calls this clip; "" for training clips.
-    """
+    """How a clip is made."""
 
     name: str
     language: str
-    text: str
+    text: str  # one or more words; "" = noise only
     voice: Voice
-    speed: float = 1.0
-    pitch: float = 1.0
-    before: float = 0.2
+    speed: float = 1.0  # factor on the voice's own speed
+    pitch: float = 1.0  # factor on its own pitch
+    before: float = 0.2  # seconds of silence before the speech
     after: float = 0.2
-    peak: float = 0.5
-    tilt: float = 0.0
-    bandwidth: float = SYNTHESIS_RATE / 2
-    noise_ratio: float | None = None
-    noise_colour: float = 1.0
-    kind: str = ""
+    peak: float = 0.5  # the largest sample of the speech
+    tilt: float = 0.0  # -1 to 1: how much high frequencies are weakened or strengthened, as by microphones and rooms
+    bandwidth: float = SYNTHESIS_RATE / 2  # the highest frequency in Hz; old recordings have less than 4,000
+    noise_ratio: float | None = None  # the power of speech over that of noise, in dB; None = no noise
+    noise_colour: float = 1.0  # 0 = white noise, 1 = pink noise, whose power falls with frequency
+    kind: str = ""  # what the report calls this clip; "" for training clips
 
 
 def plan_random_clips(part: str, count: int, seed: int, voices: Mapping[str, VoicesByLanguage]) -> Iterator[ClipPlan]:
@@ -155,7 +139,7 @@ def render_clip(plan: ClipPlan, seconds: float) -> Samples:
     speech = torch.zeros(min(limit, SYNTHESIS_RATE // 2))
     if plan.text:
         speech = _speak_within(plan, limit)
-        speech = _tilt(speech, plan.tilt)
+        speech = speech - plan.tilt * torch.nn.functional.pad(speech[:-1], (1, 0))  # y[t] = x[t] - tilt x[t - 1]
         speech = speech * (plan.peak / float(speech.abs().max()))
     spare = limit - len(speech)
     before = min(before, spare)
@@ -205,11 +189,6 @@ def limit_bandwidth(samples: Samples, bandwidth: float) -> Samples:
     spectrum = torch.fft.rfft(samples)
     spectrum[torch.fft.rfftfreq(len(samples), 1 / SYNTHESIS_RATE) > bandwidth] = 0
     return torch.fft.irfft(spectrum, len(samples))
-
-
-def _tilt(samples: Samples, tilt: float) -> Samples:
-    """Apply the filter y[t] = x[t] - tilt x[t - 1]."""
-    return samples - tilt * torch.nn.functional.pad(samples[:-1], (1, 0))
 
 
 def save_clip(path: Path, samples: Samples) -> None:

@@ -60,13 +60,10 @@ class AddOptions(Options):
 
 def create_sort_task(request: TrainingRequest, options: SortOptions, settings: Settings, loaded: Loaded | None) -> Task:
     """Train a GPT of the size of minGPT's gpt-nano to sort 6 digits; a quarter of the 729 questions is held out."""
-    held_out, train = (
-        [
-            (f"{_join(row)}=", _join(answer))
-            for row, answer in toy_tasks.make_sort_examples(side, length=options.digits, kinds=options.kinds)
-        ]
-        for side in ("held-out", "train")
+    examples = (
+        toy_tasks.make_sort_examples(side, length=options.digits, kinds=options.kinds) for side in ("held-out", "train")
     )
+    held_out, train = ([(f"{_join(row)}=", _join(answer)) for row, answer in part] for part in examples)
     return _create_task(request, held_out, train, SORT_CONFIG, settings, loaded)
 
 
@@ -145,10 +142,20 @@ def _create_task(
         }
 
     def build_report(model: Model, folder: Path) -> dict[str, Any]:
-        counts = (
-            f"{len(train):,} other questions were used for training and {len(validation):,} to choose the checkpoint"
-        )
-        return _build_report(answer_questions(model, held_out), held_out, counts)
+        rows = [
+            {"question": question, "answer": answer, "should_be": correct}
+            for answer, (question, correct) in zip(answer_questions(model, held_out), held_out, strict=True)
+        ]
+        mistakes = [row for row in rows if row["answer"] != row["should_be"]]
+        return {
+            "right": 1 - len(mistakes) / len(rows),
+            "try": held_out[0][0],
+            "what": f"right: share of all {len(rows):,} held-out questions with every digit correct; {len(train):,} "
+            f"other questions were used for training and {len(validation):,} to choose the checkpoint",
+            "wrong": len(mistakes),
+            "wrong_answers": mistakes[:REPORTED_MISTAKES] or "none",
+            "samples": rows[:REPORTED_SAMPLES],
+        }
 
     data = {
         "questions": len(held_out) + len(questions), "held_out": len(held_out), "first": "".join(held_out[0]),
@@ -158,22 +165,6 @@ def _create_task(
         model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data,
         build_report=build_report, examples=len(train_rows),
     )  # fmt: skip
-
-
-def _build_report(answers: list[str], questions: list[Question], counts: str) -> dict[str, Any]:
-    rows = [
-        {"question": question, "answer": answer, "should_be": correct}
-        for answer, (question, correct) in zip(answers, questions, strict=True)
-    ]
-    mistakes = [row for row in rows if row["answer"] != row["should_be"]]
-    return {
-        "right": 1 - len(mistakes) / len(questions),
-        "try": questions[0][0],
-        "what": f"right: share of all {len(questions):,} held-out questions with every digit correct; {counts}",
-        "wrong": len(mistakes),
-        "wrong_answers": mistakes[:REPORTED_MISTAKES] or "none",
-        "samples": rows[:REPORTED_SAMPLES],
-    }
 
 
 def _check_start(request: TrainingRequest, loaded: Loaded, questions: list[Question], length: int) -> None:

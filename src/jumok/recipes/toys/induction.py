@@ -187,18 +187,17 @@ def generate_rows(name: str, count: int, size: int, periodic: bool, text: bytes 
     """
     rng = random.Random(f"repeats {name}")
     for _ in range(count):
-        yield _generate_periodic_row(rng, size) if periodic else (_generate_mixed_row(rng, size, text), 0)
+        if periodic:
+            period = rng.randint(max(2, size // 8), size // 2)
+            piece = rng.choices(range(BYTE_VALUES), k=period)
+            yield (piece * (size // period + 1))[:size], period
+        else:
+            yield _generate_mixed_row(rng, size, text), 0
 
 
 def generate_piece(name: str, kind: str, size: int, text: bytes = b"") -> list[int]:
     """Return one piece without repetition."""
     return _generate_piece(random.Random(f"piece {name}"), kind, size, text)
-
-
-def _generate_periodic_row(rng: random.Random, size: int) -> Row:
-    period = rng.randint(max(2, size // 8), size // 2)
-    piece = rng.choices(range(BYTE_VALUES), k=period)
-    return (piece * (size // period + 1))[:size], period
 
 
 def _generate_mixed_row(rng: random.Random, size: int, text: bytes) -> list[int]:
@@ -246,20 +245,13 @@ def create_repeated_test_sequences(context_length: int, user_text: bytes = b"") 
     """Return held-out sequences of each kind, no longer than the context; each is a piece and the same piece again."""
     half = min(PIECE_BYTES, context_length // 2)
     sizes = {"bytes": half, "short": min(16, half), "long": context_length // 2}
-    sequences = {
-        kind: torch.tensor(
-            [
-                first + second
-                for first, second in toy_tasks.make_repetition_examples(SEQUENCES_PER_KIND, size, "held-out")
-            ]
-        )
-        for kind, size in sizes.items()
-    }
+    sequences = {}
+    for kind, size in sizes.items():
+        examples = toy_tasks.make_repetition_examples(SEQUENCES_PER_KIND, size, "held-out")
+        sequences[kind] = torch.tensor([first + second for first, second in examples])
     for kind in ("words", "hangul", *(["text"] if user_text else [])):
-        pieces = [
-            generate_piece(f"held out {kind} {number}", kind, half, user_text) for number in range(SEQUENCES_PER_KIND)
-        ]
-        sequences[kind] = torch.tensor([piece + piece for piece in pieces])
+        names = [f"held out {kind} {number}" for number in range(SEQUENCES_PER_KIND)]
+        sequences[kind] = torch.tensor([2 * generate_piece(name, kind, half, user_text) for name in names])
     return sequences
 
 
@@ -286,11 +278,11 @@ def score_heads(model: Model, rows: Rows) -> list[dict[str, Any]]:
     half = rows.shape[1] // 2
     scores: list[dict[str, Any]] = []
     for block, weights in enumerate(model(rows.to(model.device), weights=True).weights):
-        previous_token = weights.diagonal(-1, -2, -1)[..., 1:].mean((0, 2)).tolist()
-        induction = weights.diagonal(1 - half, -2, -1)[..., 1:].mean((0, 2)).tolist()
-        for head in range(len(induction)):
-            means = {"previous_token": previous_token[head], "induction": induction[head]}
-            scores.append({"block": block, "head": head, **means})
+        previous_token, induction = (
+            weights.diagonal(offset, -2, -1)[..., 1:].mean((0, 2)).tolist() for offset in (-1, 1 - half)
+        )
+        for head, means in enumerate(zip(previous_token, induction, strict=True)):
+            scores.append({"block": block, "head": head, "previous_token": means[0], "induction": means[1]})
     return scores
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,33 +36,28 @@ from jumok.models.transformer import Transformer, TransformerConfig
 from jumok.recipes.recipe import Defaults, Options, Recipe, column_field, create_model, header_field
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.seq2seq import create_seq2seq_batch, generate_by_length, pad_sources
-from jumok.recipes.shared.splits import split_by_key
+from jumok.recipes.shared.splits import PARTS, split_by_key
 from jumok.recipes.shared.text_scores import compute_bleu, compute_exact_match, require_sacrebleu
 from jumok.training import IGNORE_INDEX, Batch, DataSummary, Settings, Task, compute_token_loss, select_part
 
 Words = list[str]
 WordPair = tuple[Words, Words]  # source and target
-Rule = Callable[[Words], Words]
 ExampleGenerator = Callable[[toy_tasks.Part, int], list[toy_tasks.Example]]
 
 SPECIAL_TOKENS = {"pad": "<pad>", "begin": "<s>", "end": "</s>", "unknown": "<unk>", "separator": "<sep>"}
 MODELS: dict[str, type[Model]] = {"transformer": Transformer, "lstm": RNNSeq2Seq, "gpt": GPT}
 REPORTED_SAMPLES = 5
-SETTINGS: dict[str, dict[str, Any]] = {
-    "transformer": {
-        "steps": 5000, "batch": 64, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 200, "beta2": 0.98,
-        "decay": 0.01, "evaluate_every": 500, "save_every": 500,
-    },
-    "lstm": {
-        "steps": 8000, "batch": 32, "learning_rate": 3e-3, "final_rate": 0.05, "warmup": 100, "beta2": 0.999,
-        "decay": 0.0, "evaluate_every": 500, "save_every": 500,
-    },
-    "gpt": {
-        "steps": 4000, "batch": 64, "learning_rate": 1e-3, "final_rate": 0.02, "warmup": 400, "beta2": 0.98,
-        "decay": 0.01, "evaluate_every": 500, "save_every": 500,
-    },
+COMMON_SETTINGS = {
+    "batch": 64, "final_rate": 0.02, "beta2": 0.98, "decay": 0.01, "evaluate_every": 500, "save_every": 500,
 }  # fmt: skip
-
+SETTINGS: dict[str, dict[str, Any]] = {
+    "transformer": COMMON_SETTINGS | {"steps": 5000, "learning_rate": 2e-3, "warmup": 200},
+    "lstm": COMMON_SETTINGS | {
+        "steps": 8000, "batch": 32, "learning_rate": 3e-3, "final_rate": 0.05, "warmup": 100, "beta2": 0.999,
+        "decay": 0.0,
+    },
+    "gpt": COMMON_SETTINGS | {"steps": 4000, "learning_rate": 1e-3, "warmup": 400},
+}  # fmt: skip
 CONFIGS: dict[str, Config] = {
     # sines before cosines and a bias on the logits, so that Hugging Face's Marian can load the model
     "transformer": TransformerConfig(width=64, layers=2, heads=4, hidden=256, layout="halves", output_bias=True),
@@ -101,35 +97,18 @@ def _choose_kind(options: SequenceOptions, loaded: Loaded | None) -> str:
     return options.model or next(iter(loaded_kinds), "transformer")
 
 
-def create_copy_task(
-    request: TrainingRequest, options: SequenceOptions, settings: Settings, loaded: Loaded | None
-) -> Task:
-    """Train a model to copy a sequence."""
-    return _create_task(request, options, settings, loaded, toy_tasks.make_copy_examples, list)
-
-
-def create_reverse_task(
-    request: TrainingRequest, options: SequenceOptions, settings: Settings, loaded: Loaded | None
-) -> Task:
-    """Train a model to reverse a sequence."""
-    return _create_task(request, options, settings, loaded, toy_tasks.make_reverse_examples, lambda words: words[::-1])
-
-
-copy = Recipe(create_copy_task, get_sequence_defaults, tuple(MODELS.values()), SequenceOptions, needs_tokenizer=False)
-reverse = replace(copy, create_task=create_reverse_task)
-
-
-def _create_task(
+def create_sequence_task(
     request: TrainingRequest,
     options: SequenceOptions,
     settings: Settings,
     loaded: Loaded | None,
     generate_examples: ExampleGenerator,
-    rule: Rule,
+    step: int,
 ) -> Task:
+    """Train a model to copy or to reverse a sequence; the target is ``source[::step]``."""
     require_sacrebleu()
     kind = _choose_kind(options, loaded)
-    pairs = _read_data(request, options, generate_examples, rule)
+    pairs = _read_data(request, options, generate_examples, step)
     words = sorted({word for pair in pairs["train"] for side in pair for word in side})
     max_tokens = 4 + max(len(side) for part in pairs.values() for pair in part for side in pair)
     needed = 2 * max_tokens if kind == "gpt" else max_tokens
@@ -168,23 +147,35 @@ def _create_task(
         trained_length = max(len(source) for source, _ in pairs["train"])
         return {"model": kind, **_build_report(answer(model, "test"), pairs["test"], trained_length)}
 
-    data = {"rule": request.recipe, **{part: len(pairs[part]) for part in pairs}, "sha256": _hash_sources(pairs)}
+    lines = "\n".join(f"{part}\t{' '.join(source)}" for part in pairs for source, _ in pairs[part])
+    counts = {part: len(pairs[part]) for part in pairs}
+    data = {"rule": request.recipe, **counts, "sha256": hashlib.sha256(lines.encode()).hexdigest()}
+    summary = DataSummary(
+        {f"{name} sequences": count for name, count in zip(PARTS, counts.values(), strict=True)},
+        [{"source": " ".join(source), "target": " ".join(target)} for source, target in pairs["train"][:3]],
+    )
     return Task(
         model, settings, batches, compute_token_loss, evaluate, "bleu", "higher", tokenizer=tokenizer, data=data,
-        build_report=build_report, summary=_summarize(pairs), examples=len(targets),
+        build_report=build_report, summary=summary, examples=len(targets),
     )  # fmt: skip
 
 
+copy = Recipe(
+    partial(create_sequence_task, generate_examples=toy_tasks.make_copy_examples, step=1), get_sequence_defaults,
+    tuple(MODELS.values()), SequenceOptions, needs_tokenizer=False,
+)  # fmt: skip
+reverse = replace(
+    copy, create_task=partial(create_sequence_task, generate_examples=toy_tasks.make_reverse_examples, step=-1)
+)
+
+
 def _read_data(
-    request: TrainingRequest, options: SequenceOptions, generate_examples: ExampleGenerator, rule: Rule
+    request: TrainingRequest, options: SequenceOptions, generate_examples: ExampleGenerator, step: int
 ) -> dict[str, list[WordPair]]:
     """Return the pairs of "train", "dev" (to choose the checkpoint) and "test"."""
     if request.data is None:
-        counts: dict[toy_tasks.Part, int] = {
-            "train": options.examples,
-            "dev": options.held_out,
-            "test": options.held_out,
-        }
+        held_out = options.held_out
+        counts: dict[toy_tasks.Part, int] = {"train": options.examples, "dev": held_out, "test": held_out}
         return {
             part: [
                 (list(map(str, source)), list(map(str, target))) for source, target in generate_examples(part, count)
@@ -197,29 +188,14 @@ def _read_data(
     train, dev, test = split_by_key([normalize_text(" ".join(words)) for words in sequences], 0.1, 0.1)
     parts = {"train": train, "dev": dev[: options.held_out], "test": test[: options.held_out]}
     request.show_problems(problems)
-    return {part: [(sequences[index], rule(sequences[index])) for index in indices] for part, indices in parts.items()}
+    return {
+        part: [(sequences[index], sequences[index][::step]) for index in indices] for part, indices in parts.items()
+    }
 
 
 def _read_sequences(request: TrainingRequest, options: SequenceOptions, problems: ProblemLog) -> list[Words]:
     """Read a sequence of words from each line of the user's text files, or from a column of tables."""
     sequences: list[Words] = []
-    for line, words in _read_words(request, options, problems):
-        special = next((word for word in words if word in SPECIAL_TOKENS.values()), None)
-        if special is not None:
-            problems.report(line, f"the word {special} is a special token of this recipe")
-        elif len(words) > options.longest:
-            problems.report(line, f"the line has {len(words):,} words, more than {options.longest} (--set longest=...)")
-        else:
-            sequences.append(words)
-    if not sequences:
-        raise DataError(f"{request.data} has no sequences: {problems}")
-    return sequences
-
-
-def _read_words(
-    request: TrainingRequest, options: SequenceOptions, problems: ProblemLog
-) -> Iterator[tuple[str, Words]]:
-    """Yield ("a.txt:17", the words) of every line that is not empty."""
     file_format = request.create_file_format(options.header)
     lines: Iterator[tuple[int, str]]
     for path in list_files(request.require_files(), problems):
@@ -229,16 +205,18 @@ def _read_words(
         else:
             lines = read_lines(path, problems, file_format.encoding)
         for number, line in lines:
-            if line.split():
-                yield f"{path}:{number}", line.split()
-
-
-def _summarize(pairs: dict[str, list[WordPair]]) -> DataSummary:
-    names = {"train": "training", "dev": "validation", "test": "held-out"}
-    return DataSummary(
-        {f"{name} sequences": len(pairs[part]) for part, name in names.items()},
-        [{"source": " ".join(source), "target": " ".join(target)} for source, target in pairs["train"][:3]],
-    )
+            words, location = line.split(), f"{path}:{number}"
+            special = next((word for word in words if word in SPECIAL_TOKENS.values()), None)
+            if special is not None:
+                problems.report(location, f"the word {special} is a special token of this recipe")
+            elif len(words) > options.longest:
+                message = f"the line has {len(words):,} words, more than {options.longest} (--set longest=...)"
+                problems.report(location, message)
+            elif words:
+                sequences.append(words)
+    if not sequences:
+        raise DataError(f"{request.data} has no sequences: {problems}")
+    return sequences
 
 
 def create_word_tokenizer(words: Iterable[str], last: str) -> Tokenizer:
@@ -263,11 +241,6 @@ def create_word_tokenizer(words: Iterable[str], last: str) -> Tokenizer:
     return Tokenizer(inner, SPECIAL_TOKENS)
 
 
-def _hash_sources(parts: dict[str, list[WordPair]]) -> str:
-    lines = "\n".join(f"{part}\t{' '.join(source)}" for part, pairs in parts.items() for source, _ in pairs)
-    return hashlib.sha256(lines.encode()).hexdigest()
-
-
 def _score(answers: list[str], references: list[str]) -> dict[str, float]:
     return {"bleu": compute_bleu(answers, references), "right": compute_exact_match(answers, references)}
 
@@ -286,11 +259,7 @@ def _build_report(answers: list[str], pairs: list[WordPair], trained_length: int
             rows.append({"length": name, "sequences": len(indices), **scores})
     wrong_first = sorted(range(len(answers)), key=lambda index: (answers[index] == references[index], index))
     samples = [
-        {
-            "given": " ".join(pairs[index][0]),
-            "answer": answers[index],
-            "right": answers[index] == references[index],
-        }
+        {"given": " ".join(pairs[index][0]), "answer": answers[index], "right": answers[index] == references[index]}
         for index in wrong_first[:REPORTED_SAMPLES]
     ]
     return {
