@@ -24,7 +24,6 @@ from jumok.errors import DrawError
 
 from .effect_map import save_effect_map
 from .figure import find_hangul_font
-from .gallery import save_gallery
 from .heat_map import (
     AXIS_NAMES,
     AxisNames,
@@ -34,9 +33,9 @@ from .heat_map import (
     save_mask,
     save_model_grid,
 )
-from .image_overlay import save_image_overlay
 from .line_plot import LinePanel, MapPanel, save_line_plot, save_panel_row
 from .listening_map import ListeningTexts, TimedText, save_listening_map
+from .pictures import save_gallery, save_image_overlay
 from .terminal_map import render_terminal_heat_map
 
 __all__ = [

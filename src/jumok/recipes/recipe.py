@@ -163,8 +163,8 @@ class Recipe:
         if loaded is not None:
             lacks_tokenizer = self.needs_tokenizer and loaded.tokenizer is None
             if lacks_tokenizer or not isinstance(loaded.model, self.families):
-                names = " or ".join(family.family for family in self.families)
-                raise request.explain_start(f"a {names} model{' with a tokenizer' * self.needs_tokenizer}", loaded)
+                families = " or ".join(family.family for family in self.families)
+                raise request.explain_start(f"a {families} model{' with a tokenizer' * self.needs_tokenizer}", loaded)
         settings, configs = self.get_defaults(request, options, loaded).select(request)
         groups: list[Fields] = [settings, *configs]
         names = {declared.name for group in groups for declared in dataclasses.fields(group)}

@@ -210,7 +210,7 @@ def read_record(folder: Path, show_message: Report) -> RunRecord:
     threads, precision = stored.get("threads"), stored.get("precision")
     threads = threads if type(threads) is int and threads > 0 else None  # bool is a subclass of int
     precision = precision if isinstance(precision, str) and precision in TYPES else None
-    return RunRecord(request, *facts, threads, precision)
+    return RunRecord(request, facts[0], facts[1], threads, precision)
 
 
 def store_resumed_settings(folder: Path, threads: int, steps: int | None) -> None:

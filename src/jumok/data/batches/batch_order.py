@@ -58,7 +58,8 @@ class ShuffledEpochs:
     def _get_shuffled_slice(self, epoch: int, first: int, length: int) -> list[int]:
         """Return the examples at positions `first` to `first + length` of an epoch."""
         bits = max(2, (self.count - 1).bit_length())
-        keys = _derive_keys(self.seed, epoch)
+        digest = hashlib.shake_256(f"order {self.seed} {epoch}".encode()).digest(8 * _FEISTEL_ROUNDS)
+        keys = [int.from_bytes(digest[8 * turn : 8 * turn + 8], "little") for turn in range(_FEISTEL_ROUNDS)]
         indices = _apply_feistel(numpy.arange(first, first + length, dtype=numpy.uint64), bits, keys)
         # cycle walking: permute again while the result is not below count, which preserves the bijection
         while (outside := indices >= self.count).any():
@@ -66,12 +67,7 @@ class ShuffledEpochs:
         return [int(index) for index in indices]
 
 
-def _derive_keys(seed: int, epoch: int) -> tuple[int, ...]:
-    digest = hashlib.shake_256(f"order {seed} {epoch}".encode()).digest(8 * _FEISTEL_ROUNDS)
-    return tuple(int.from_bytes(digest[8 * turn : 8 * turn + 8], "little") for turn in range(_FEISTEL_ROUNDS))
-
-
-def _apply_feistel(numbers: numpy.ndarray, bits: int, keys: tuple[int, ...]) -> numpy.ndarray:
+def _apply_feistel(numbers: numpy.ndarray, bits: int, keys: list[int]) -> numpy.ndarray:
     """Permute the integers below 2**bits."""
     low_bits = numpy.uint64(bits // 2)
     low_mask = numpy.uint64(2 ** (bits // 2) - 1)

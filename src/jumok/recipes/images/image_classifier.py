@@ -43,7 +43,7 @@ EVALUATION_BATCH = 500
 GALLERIES = {"mnist": image_galleries.load_mnist, "cifar10": image_galleries.load_cifar10}
 
 ClassifierConfig = ViTConfig | SwinConfig
-VIT = {"width": 96, "layers": 4, "heads": 4, "hidden": 192, "classes": 10}
+VIT: dict[str, Any] = {"width": 96, "layers": 4, "heads": 4, "hidden": 192, "classes": 10}
 SWIN: dict[str, Any] = {"depths": (2, 2), "heads": (2, 4), "classes": 10}
 CONFIGS: dict[tuple[str, str], ClassifierConfig] = {
     ("mnist", "vit"): ViTConfig(image=(28, 28), patch=(7, 7), channels=1, **VIT),

@@ -339,8 +339,9 @@ class MaskedExamples:
         for batch, indices in enumerate(batch_by_length(lengths, EVALUATION_BATCH)):
             tokens, token_mask, maskable = self.read_and_pad(paragraphs, [numbers[index] for index in indices])
             inputs, positions = mask_for_evaluation(tokens, maskable, self.tokenizer, batch * EVALUATION_BATCH)
-            scored = {"token_mask": token_mask.to(model.device), "positions_to_score": positions.to(model.device)}
-            logits, targets = model(inputs.to(model.device), **scored).logits.cpu(), tokens[positions]
+            inputs, token_mask, scored = (tensor.to(model.device) for tensor in (inputs, token_mask, positions))
+            logits = model(inputs, token_mask=token_mask, positions_to_score=scored).logits.cpu()
+            targets = tokens[positions]
             loss += float(functional.cross_entropy(logits, targets, reduction="sum"))
             correct += float((logits.argmax(-1) == targets).sum())
             constant_correct += float((targets == constant_guess).sum())

@@ -86,7 +86,14 @@ def create_listen_task(
     clips = load_or_prepare_clips(request, options, config, settings.seed)
     if loaded is None:
         texts = _create_texts(request, options, clips)
-        config = _set_sizes(config, clips, texts)
+        # lengths that fit all clips and transcripts
+        longest_text = max(len(texts.encode(label)) for label in clips.labels)
+        positions = -(-max(end - start for start, end in pairwise(clips.starts)) // FRAMES_PER_POSITION)
+        config = config.replace(
+            vocabulary=texts.tokenizer.vocabulary, pad=texts.tokenizer.pad, start=texts.tokenizer.begin,
+            end=texts.tokenizer.end, target_length=max(config.target_length, longest_text),
+            source_length=max(config.source_length, positions),
+        )  # fmt: skip
     else:
         assert loaded.speech_tokens is not None
         texts = ClipTexts(loaded.require_tokenizer(), loaded.speech_tokens, options.language)
@@ -147,17 +154,6 @@ def _create_texts(request: TrainingRequest, options: ListenOptions, clips: Store
 
     tokenizer = load_or_create_tokenizer(request, learn)
     return ClipTexts(tokenizer, build_speech_tokens(tokenizer, codes), options.language)
-
-
-def _set_sizes(config: SpeechConfig, clips: StoredClips, texts: ClipTexts) -> SpeechConfig:
-    """Return the config with the tokenizer's tokens and with lengths that fit all clips and transcripts."""
-    longest_text = max(len(texts.encode(label)) for label in clips.labels)
-    positions = -(-max(end - start for start, end in pairwise(clips.starts)) // FRAMES_PER_POSITION)
-    return config.replace(
-        vocabulary=texts.tokenizer.vocabulary, pad=texts.tokenizer.pad, start=texts.tokenizer.begin,
-        end=texts.tokenizer.end, target_length=max(config.target_length, longest_text),
-        source_length=max(config.source_length, positions),
-    )  # fmt: skip
 
 
 def transcribe_clips(model: Model, clips: StoredClips, indices: Sequence[int], texts: ClipTexts) -> list[str]:

@@ -98,13 +98,13 @@ def create_induction_task(
         return {"right": sum(scores.values()) / len(scores), **scores}
 
     def build_report(model: Model, folder: Path) -> dict[str, Any]:
-        sequences = create_repeated_test_sequences(length, held_out_text)
-        first_loss, second_loss = compute_half_losses(model, sequences["bytes"])
-        heads = score_heads(model, sequences["bytes"])
+        rows = create_repeated_test_sequences(length, held_out_text)["bytes"]
+        first_loss, second_loss = compute_half_losses(model, rows)
+        heads = score_heads(model, rows)
         best = max(heads, key=lambda head: head["induction"])
         _save_head_maps(model, tokenizer, folder, request)
         return {
-            **{f"right_{kind}": compute_repeat_accuracy(model, rows) for kind, rows in sequences.items()},
+            **{name: score for name, score in evaluate(model).items() if name != "right"},
             "what": f"share of the second half predicted correctly, over {SEQUENCES_PER_KIND} new pieces of each kind, "
             f"each repeated once ({PIECE_BYTES} bytes; short 16, long {length // 2}); the first byte of the second "
             "half cannot be predicted",

@@ -103,12 +103,12 @@ def create_sequence_task(
     settings: Settings,
     loaded: Loaded | None,
     generate_examples: ExampleGenerator,
-    step: int,
+    direction: int,
 ) -> Task:
-    """Train a model to copy or to reverse a sequence; the target is ``source[::step]``."""
+    """Train a model to copy a sequence (direction 1) or to reverse it (direction -1)."""
     require_sacrebleu()
     kind = _choose_kind(options, loaded)
-    pairs = _read_data(request, options, generate_examples, step)
+    pairs = _read_data(request, options, generate_examples, direction)
     words = sorted({word for pair in pairs["train"] for side in pair for word in side})
     max_tokens = 4 + max(len(side) for part in pairs.values() for pair in part for side in pair)
     needed = 2 * max_tokens if kind == "gpt" else max_tokens
@@ -161,16 +161,16 @@ def create_sequence_task(
 
 
 copy = Recipe(
-    partial(create_sequence_task, generate_examples=toy_tasks.make_copy_examples, step=1), get_sequence_defaults,
+    partial(create_sequence_task, generate_examples=toy_tasks.make_copy_examples, direction=1), get_sequence_defaults,
     tuple(MODELS.values()), SequenceOptions, needs_tokenizer=False,
 )  # fmt: skip
 reverse = replace(
-    copy, create_task=partial(create_sequence_task, generate_examples=toy_tasks.make_reverse_examples, step=-1)
+    copy, create_task=partial(create_sequence_task, generate_examples=toy_tasks.make_reverse_examples, direction=-1)
 )
 
 
 def _read_data(
-    request: TrainingRequest, options: SequenceOptions, generate_examples: ExampleGenerator, step: int
+    request: TrainingRequest, options: SequenceOptions, generate_examples: ExampleGenerator, direction: int
 ) -> dict[str, list[WordPair]]:
     """Return the pairs of "train", "dev" (to choose the checkpoint) and "test"."""
     if request.data is None:
@@ -188,9 +188,8 @@ def _read_data(
     train, dev, test = split_by_key([normalize_text(" ".join(words)) for words in sequences], 0.1, 0.1)
     parts = {"train": train, "dev": dev[: options.held_out], "test": test[: options.held_out]}
     request.show_problems(problems)
-    return {
-        part: [(sequences[index], sequences[index][::step]) for index in indices] for part, indices in parts.items()
-    }
+    pairs = [(words, words[::direction]) for words in sequences]
+    return {part: [pairs[index] for index in indices] for part, indices in parts.items()}
 
 
 def _read_sequences(request: TrainingRequest, options: SequenceOptions, problems: ProblemLog) -> list[Words]:
