@@ -75,7 +75,7 @@ def _read_numbers(patterns: object) -> ndarray:
     return array
 
 
-def _detach_tensor(tensor: Any) -> ArrayLike:
+def _detach_tensor(tensor: Any) -> Any:
     """Return a torch tensor without its gradient, in a dtype that numpy has; anything else unchanged."""
     if not hasattr(tensor, "detach"):
         return tensor
