@@ -255,17 +255,17 @@ def score_real_recordings(model: Model, texts: ClipTexts) -> dict[str, Any]:
     for name in RECORDINGS:
         if catalogue.locate_entry(name) is None:
             continue
-        words = {}
+        words = []
         for recording in list_recordings(name):
             word = recording.text.lower().strip(" .!")
             if word in WORDS.get(recording.language, ()):
-                words[recording.path] = word
-        features = torch.stack([_read_features(path, model) for path in words])
+                words.append((recording.path, word))
+        features = torch.stack([_read_features(path, model) for path, _ in words])
         transcripts = texts.transcribe(model, features)
-        scores[name] = compute_exact_match(transcripts, list(words.values()))
+        scores[name] = compute_exact_match(transcripts, [word for _, word in words])
         rows += [
             {"entry": name, "file": path.name, "spoken": word, "written": transcript}
-            for (path, word), transcript in zip(words.items(), transcripts, strict=True)
+            for (path, word), transcript in zip(words, transcripts, strict=True)
         ]
     return {"real_recordings_exact": scores, "real_recordings": rows} if rows else {}
 
