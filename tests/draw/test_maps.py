@@ -157,6 +157,16 @@ def test_many_layers_stay_readable_and_small(tmp_path: Path) -> None:
     assert height < 5000 and width < 3000 and height > width
 
 
+def test_words_of_several_maps_are_korean(tmp_path: Path) -> None:
+    words = {"scale": "row", "axis_names": draw.AXIS_NAMES["ko"]}
+    grid = draw.save_head_grid(tmp_path / "grid.svg", causal_weights(4, 2), list("abcd"), list("abcd"), **words)
+    assert {"헤드 0", "헤드 1", "쿼리", "키", "행에서 가장 큰 가중치에 대한 비율"} <= set(read_texts(grid))
+    layers = [draw.LayerMaps(f"{n}층", causal_weights(6, 6), list("abcdef"), list("abcdef")) for n in range(2)]
+    model = draw.save_model_grid(tmp_path / "model.svg", layers, skip_first=True, **words)
+    assert {"헤드 0", "0층", "첫 키는 제외"} <= set(read_texts(model))
+    assert not [text for text in read_texts(model) if "weight" in text or "head" in text]
+
+
 # Masks and effects
 
 

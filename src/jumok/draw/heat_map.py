@@ -34,16 +34,42 @@ LARGEST_CELL = 0.32  # inches
 
 
 class AxisNames(NamedTuple):
-    """The words on the axes and the colour bar of a heat map, and below a mask."""
+    """The words on the axes and the colour bar of a heat map, above the maps of several heads, and below a mask."""
 
     query: str = "query"
     key: str = "key"
     weight: str = "weight"
     allowed: str = "dark: the query may attend to the key"
+    root: str = "weight (square-root scale)"
+    share: str = "share of the row's largest weight"
+    head: str = "head"
+    layer: str = "layer"
+    heads: str = "weights of {count} heads"
+    directions: str = "rows are queries, columns are keys"
+    without_first: str = "without the first key"
+
+    def name_weight(self, scale: str) -> str:
+        """Return what the colour bar of a scale shows."""
+        return {"sqrt": self.root, "row": self.share}.get(scale, self.weight)
 
 
 #: the words by language
-AXIS_NAMES = {"en": AxisNames(), "ko": AxisNames("쿼리", "키", "가중치", "진한 칸: 쿼리가 볼 수 있는 키")}
+AXIS_NAMES = {
+    "en": AxisNames(),
+    "ko": AxisNames(
+        query="쿼리",
+        key="키",
+        weight="가중치",
+        allowed="진한 칸: 쿼리가 볼 수 있는 키",
+        root="가중치(제곱근 눈금)",
+        share="행에서 가장 큰 가중치에 대한 비율",
+        head="헤드",
+        layer="층",
+        heads="헤드 {count}개의 가중치",
+        directions="행은 쿼리, 열은 키",
+        without_first="첫 키는 제외",
+    ),
+}
 
 
 class LayerMaps(NamedTuple):
@@ -162,7 +188,7 @@ def _save_single_map(
         if caption:
             canvas.write(0.0, height + 0.12, caption, ha="left", va="top", fontsize=8, color=CAPTION_INK)
         if shading is not None:
-            draw_color_bar(canvas, shading, name=axis_names.weight)
+            draw_color_bar(canvas, shading, name=axis_names.name_weight(shading.scale))
     return canvas.path
 
 
@@ -196,7 +222,7 @@ def save_head_grid(
     check_labels(weights[0], queries, keys)
     heads = len(weights)
     if titles is None:
-        titles = [f"head {head}" for head in range(heads)]
+        titles = [f"{axis_names.head} {head}" for head in range(heads)]
     if len(titles) != heads:
         raise DrawError(
             f"There are {len(titles)} titles but {heads} heads; give one title for each head, or omit titles."
@@ -237,7 +263,7 @@ def save_head_grid(
         title=title,
         caption=join_captions(caption, maps.caption, _describe_first_key(keys, skip_first)),
         shading=shading,
-        weight_name=axis_names.weight,
+        weight_name=axis_names.name_weight(scale),
     )
 
 
@@ -249,6 +275,7 @@ def save_model_grid(
     caption: str = "",
     scale: str = "linear",
     skip_first: bool = False,
+    axis_names: AxisNames = AXIS_NAMES["en"],
 ) -> Path:
     """Write the heads of several layers, one row of heat maps for each layer, and return the path of the image.
 
@@ -288,7 +315,7 @@ def save_model_grid(
                     across * head,
                     top,
                     weights,
-                    f"head {number}" if has_titles else "",
+                    f"{axis_names.head} {number}" if has_titles else "",
                     row.queries if head == 0 else None,
                     row.keys if has_keys else None,
                     layer.title if head == 0 else "",
@@ -308,8 +335,9 @@ def save_model_grid(
         value_size=None,
         title_size=8,
         title=title,
-        caption=join_captions(caption, pooling, "without the first key" if skip_first else ""),
+        caption=join_captions(caption, pooling, axis_names.without_first if skip_first else ""),
         shading=shading,
+        weight_name=axis_names.name_weight(scale),
     )
 
 
@@ -337,7 +365,7 @@ def _save_maps(
     title: str,
     caption: str,
     shading: Shading,
-    weight_name: str = "weight",
+    weight_name: str,
 ) -> Path:
     """Draw several maps with one colour bar, and a heading above them."""
     texts = [title, caption, weight_name]

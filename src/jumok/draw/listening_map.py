@@ -135,7 +135,7 @@ def save_listening_map(
             for word in words:
                 panel.axvline(word.start, color=BOUNDARY_INK, linewidth=0.5, alpha=0.8)
         canvas.write_heading(texts.title, texts.caption)
-        draw_color_bar(canvas, shading, name=texts.weight)
+        draw_color_bar(canvas, shading, name=texts.weight if shading.scale == "linear" else None)
     return canvas.path
 
 

@@ -186,14 +186,14 @@ def draw_color_bar(
     *,
     gap: float = 0.2,
     color_map: str | Colormap = COLOR_MAP,
-    name: str = "weight",
+    name: str | None = None,
 ) -> None:
     """Draw the colour bar of a shading to the right of a figure, ``gap`` inches from the maps.
 
-    ``name`` stands beside a linear scale; other scales explain themselves.
+    ``name`` stands beside the bar; by default it is English, and says which scale it is.
     """
     names = {"row": "share of the row's largest weight", "sqrt": "weight (square-root scale)"}
-    bar = add_color_bar(canvas, gap, (0.0, 1.0), color_map, names.get(shading.scale, name))
+    bar = add_color_bar(canvas, gap, (0.0, 1.0), color_map, name or names.get(shading.scale, "weight"))
     ticks = shading.list_ticks(few=measure_color_bar(canvas.height) < 2)
     bar.set_ticks([shade for shade, _ in ticks], labels=[text for _, text in ticks])
 

@@ -111,21 +111,23 @@ def save_heads(
             maps = [read_map(site, head, MODEL_CELLS) for head in indices]
             weights = numpy.stack([head_map.weights for head_map in maps])
             layer = sites.get_layer(site)
-            name = layer if isinstance(layer, str) else f"layer {layer}"
+            name = layer if isinstance(layer, str) else f"{axis_names.layer} {layer}"
             layers.append(LayerMaps(name, weights, maps[0].queries, maps[0].keys, indices))
             captions.append(maps[0].caption)
         pooled = next(filter(None, captions), "")
         count = sum(map(len, heads.values()))
-        title = f"weights of {count} heads"
-        caption = join_captions("rows are queries, columns are keys", pooled, caption)
-        return save_model_grid(path, layers, title=title, caption=caption, scale=scale, skip_first=skip_first)
+        title = axis_names.heads.format(count=count)
+        caption = join_captions(axis_names.directions, pooled, caption)
+        return save_model_grid(
+            path, layers, title=title, caption=caption, scale=scale, skip_first=skip_first, axis_names=axis_names
+        )
 
     ((site, indices),) = heads.items()
     maps = [read_map(site, head, MAP_CELLS if len(indices) == 1 else GRID_CELLS) for head in indices]
     weights = numpy.stack([head_map.weights for head_map in maps])
     title, save = site, cast(Callable[..., Path], save_head_grid)
     if len(indices) == 1:
-        title, save, weights = f"{site}, head {indices[0]}", save_heat_map, weights[0]
+        title, save, weights = f"{site}, {axis_names.head} {indices[0]}", save_heat_map, weights[0]
     return save(
         path,
         weights,
