@@ -11,8 +11,9 @@ import torch
 from page_blocks import ROOT
 from torch import Tensor, nn
 
-from jumok.attention import Head, MultiHead, attend, mask
+from jumok.attention import Head, MultiHead, attend, mask, score
 from jumok.layers import BareBlock, EncoderBlock, FeedForward, LayerNorm, SinusoidalPositions
+from jumok.models import BERT, simple_transformer_config
 
 SOURCE = torch.tensor([[10.0, 20.0, 30.0, 40.0, 50.0]])
 SHIFTED = torch.tensor([[0.0, 12.0, 22.0, 32.0, 42.0]])
@@ -134,30 +135,138 @@ def test_the_notes_sum_and_its_heads() -> None:
     assert (projection(joined) != projection(without_the_last)).all()
 
 
+def test_the_old_attentions_fail_on_two_sentences_and_return_the_states_of_one() -> None:
+    for sentences in (1, 2):
+        states, scores = torch.randn(sentences, 5, 8), torch.randn(sentences, 5, 1)  # one score for each state
+        weights = scores.softmax(1).unsqueeze(-1)  # the axis that is too many
+        if sentences == 1:
+            assert torch.allclose((weights * states).sum(1), states, atol=1e-6)  # no mixture
+        else:
+            with pytest.raises(RuntimeError, match="must match"):
+                weights * states
+
+
+def test_a_score_by_one_linear_map_does_not_depend_on_the_query() -> None:
+    layer, states = nn.Linear(16, 1), torch.randn(5, 8)
+    rows = [layer(torch.cat([states, query.expand(5, -1)], dim=1)).softmax(0) for query in torch.randn(2, 8)]
+    assert torch.allclose(*rows, atol=1e-6)
+
+
+def test_layers_that_are_made_at_each_call_give_other_weights() -> None:
+    decoder, encoder = torch.randn(1, 1, 3, 8), torch.randn(1, 1, 5, 8)
+
+    def attend_with_new_layers() -> Tensor:
+        additive = score.Additive(8, 8, hidden=8, bias=True)
+        return attend(decoder, encoder, encoder, score=additive, weights=True)[1]
+
+    assert not torch.allclose(attend_with_new_layers(), attend_with_new_layers())
+
+
+def test_the_attention_of_2017_has_four_maps_with_biases() -> None:
+    assert sum(parameter.numel() for parameter in MultiHead(512, 8).parameters()) == 1_050_624
+
+
+def test_the_articles_six_relations_are_no_weights() -> None:
+    relations = torch.tensor([0.1, 1.0, 0.8, 0.2, 0.1, 0.3])
+    assert relations.sum().item() == pytest.approx(2.5) and relations.softmax(0).sum().item() == pytest.approx(1)
+
+
+def test_the_articles_example_of_three_words_has_no_scale() -> None:
+    words = torch.eye(3)
+    assert (words @ words.T).softmax(-1).diagonal().tolist() == pytest.approx([0.5761] * 3, abs=5e-5)
+    assert (words @ words.T / 3**0.5).softmax(-1).diagonal().tolist() == pytest.approx([0.471] * 3, abs=5e-4)
+
+
+def test_the_articles_single_head_has_no_biases_and_an_output_map() -> None:
+    head = Head(512, 512, output_width=512, bias=False)
+    output, weights = head(torch.randn(2, 10, 512), weights=True)
+    assert (output.shape, weights.shape) == ((2, 10, 512), (2, 1, 10, 10))
+    assert sum(parameter.numel() for parameter in head.parameters()) == 4 * 512 * 512
+
+
+def test_weights_after_dropout_do_not_sum_to_one() -> None:
+    torch.manual_seed(0)
+    sums = nn.functional.dropout(torch.randn(320, 20).softmax(-1), 0.1).sum(-1)
+    assert sums.min() < 0.9 and 1.05 < sums.max() <= 1 / 0.9 + 1e-6
+
+
+def test_the_articles_block_and_encoder_have_these_parameters() -> None:
+    attention = MultiHead(512, 8, bias=False, output_bias=False)
+    block = EncoderBlock(attention, FeedForward(512, 2048), norm=lambda: LayerNorm(512))
+    assert sum(parameter.numel() for parameter in block.parameters()) == 3_150_336
+    together = 10_000 * 512 + 5_000 * 512 + 6 * 3_150_336 + 2 * 512
+    assert BERT(simple_transformer_config()).parameter_count == together == 26_583_040
+
+
+@pytest.mark.parametrize(("batch", "query", "key"), [(2, 25, 20), (16, 20, 36)])
+def test_keys_with_the_length_of_the_queries_fail_on_the_articles_examples(batch: int, query: int, key: int) -> None:
+    source = torch.randn(batch, key, 512)
+    with pytest.raises(RuntimeError, match="is invalid for input of size"):
+        source.view(batch, query, 8, 64)
+    assert MultiHead(512, 8)(torch.randn(batch, query, 512), source).shape == (batch, query, 512)
+
+
+def test_a_mean_over_padding_depends_on_the_length_of_the_batch() -> None:
+    vectors = torch.randn(6, 8)
+    assert not torch.allclose(vectors.mean(0), torch.cat([vectors, torch.randn(4, 8)]).mean(0))
+
+
 def test_a_mask_of_zeros_and_ones_that_is_added_shows_the_future() -> None:
     query, key = torch.randn(2, 1, 1, 4, 8)
     value = torch.eye(4)[None, None]
     future_mask = torch.ones(4, 4).tril()
     added = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=future_mask)
     boolean = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=future_mask.bool())
+    fallback = (query @ key.mT / 8**0.5).masked_fill(future_mask == 0, -1e9).softmax(-1)  # the article's other branch
     assert added[0, 0].triu(1).sum() > 0.1 and boolean[0, 0].triu(1).sum() == 0
+    assert torch.allclose(fallback, boolean, atol=1e-6)
 
 
-def test_weights_after_dropout_do_not_sum_to_one() -> None:
-    sums = nn.functional.dropout(torch.randn(50, 20).softmax(-1), 0.1).sum(-1)
-    assert (sums - 1).abs().max() > 0.05
+def test_the_numbers_of_the_gpt_article() -> None:
+    scores = torch.tensor([[2.1, 1.5, 0.8, 1.2], [1.3, 2.5, 1.1, 0.9], [0.7, 1.8, 2.2, 1.4], [1.0, 1.6, 1.9, 2.3]])
+    weights = scores.masked_fill(torch.ones(4, 4).triu(1).bool(), -math.inf).softmax(-1)
+    rows = [[1.0, 0.0, 0.0, 0.0], [0.2, 0.8, 0.0, 0.0], [0.1, 0.3, 0.6, 0.0], [0.1, 0.2, 0.3, 0.4]]
+    wrong = [
+        row for row, printed in enumerate(rows) if [round(weight, 1) for weight in weights[row].tolist()] != printed
+    ]
+    assert wrong == [2] and weights[2].tolist() == pytest.approx([0.118, 0.354, 0.528, 0], abs=5e-4)
+    assert pytest.approx(4.65) == 37.2 / 64**0.5
+    assert pytest.approx(0.19) == 0.1 * 0.2 + 0.5 * 0.3 + 0.2 * 0.1
+    assert [length**2 * 4 / 2**20 for length in (1024, 4096, 16384)] == [4, 64, 1024]
+    assert [512**2, 1024**2] == [262_144, 1_048_576]
 
 
-def test_a_score_for_each_state_with_one_axis_too_many_fails_on_shapes() -> None:
-    scores = torch.stack([torch.randn(2, 1) for _ in range(5)], dim=1).softmax(1)
-    with pytest.raises(RuntimeError, match="must match"):
-        scores.unsqueeze(-1) * torch.randn(2, 5, 8)
+def test_the_gpt_articles_layers_have_our_parameters() -> None:
+    for layer, width in ((MultiHead(768, 12, projection="fused"), 768), (MultiHead(128, 8), 128)):
+        assert sum(parameter.numel() for parameter in layer.parameters()) == 4 * (width * width + width)
 
 
-def test_the_articles_block_has_no_biases_in_its_attention() -> None:
-    attention = MultiHead(512, 8, bias=False, output_bias=False)
-    block = EncoderBlock(attention, FeedForward(512, 2048), norm=lambda: LayerNorm(512))
-    assert sum(parameter.numel() for parameter in block.parameters()) == 3_150_336
+def test_every_printed_line_of_the_gpt_article_looks_ahead() -> None:
+    words = ["ROMEO", "But", "soft", "what", "light", "through"]
+    lines = "ROMEO But soft", "ROMEO But soft", "But soft what", "soft what light", "what light through"
+    for position, line in enumerate(lines):
+        assert max(words.index(word) for word in line.split()) > position, words[position]
+
+
+def test_a_hook_that_is_not_registered_records_nothing() -> None:
+    recorded: list[Tensor] = []
+
+    def hook(module: nn.Module, inputs: Tensor, output: Tensor) -> None:
+        recorded.append(output)
+
+    layer = nn.Linear(4, 4)
+    layer(torch.randn(1, 4))
+    assert recorded == []
+    layer.register_forward_hook(hook)
+    layer(torch.randn(1, 4))
+    assert len(recorded) == 1
+
+
+def test_filling_with_a_large_number_differs_only_where_nothing_may_be_attended_to() -> None:
+    scores, allowed = torch.randn(3, 4), torch.tensor([[True, False, False, True], [False] * 4, [True] * 4])
+    filled, excluded = (scores.masked_fill(~allowed, value).softmax(-1) for value in (-1e9, -math.inf))
+    assert torch.equal(filled[[0, 2]], excluded[[0, 2]])
+    assert filled[1].tolist() == [0.25] * 4 and excluded[1].isnan().all()
 
 
 def test_the_glossary_has_the_documents_names() -> None:
