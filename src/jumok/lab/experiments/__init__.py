@@ -50,6 +50,7 @@ EXPERIMENTS = {
     "positions": Experiment("position_encodings", "measure_positions"),
     "recurrence": Experiment("recurrence", "measure_recurrence"),
     "long": Experiment("long_mixings", "measure_long_mixings"),
+    "images": Experiment("image_heads", "measure_images"),
     "relations": Experiment("head_relations", "measure_relations"),
     "listening": Experiment("listening", "measure_listening"),
     "retrieval": Experiment("retrieval", "measure_retrieval"),
