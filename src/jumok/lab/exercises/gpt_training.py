@@ -87,10 +87,8 @@ def read_texts(text: str) -> tuple[str, str]:
     """Return the text to train on and the held-out text."""
     if text == "shakespeare":
         return "".join(read_shakespeare("train"))[:CHARACTERS], "".join(read_shakespeare("held-out"))[:CHARACTERS]
-    training, held_out = (
-        make_sentence_pairs(count, split, level="simple")
-        for count, split in ((SENTENCES, "train"), (SENTENCES // 10, "held-out"))
-    )
+    training = make_sentence_pairs(SENTENCES, "train", level="simple")
+    held_out = make_sentence_pairs(SENTENCES // 10, "held-out", level="simple")
     return "\n".join(pair.korean for pair in training), "\n".join(pair.korean for pair in held_out)
 
 

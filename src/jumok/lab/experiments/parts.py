@@ -185,7 +185,7 @@ def build_model(part: str, layers: int, seed: int) -> GPT:
     if part == "positions":
         model.positions = None
     if part in ("norm", "norm_and_residual"):
-        model.norm = nn.Identity()
+        model.set_submodule("norm", nn.Identity())
     for index, block in enumerate(list(model.blocks)):
         assert isinstance(block, EncoderBlock)
         if part in ("attention", "feedforward"):
