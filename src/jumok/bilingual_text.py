@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,14 @@ def parse_text(entry: Mapping[str, Any] | str) -> Text:
     return Text(entry, entry) if isinstance(entry, str) else Text(entry["en"], entry["ko"])
 
 
+def join_texts(texts: Sequence[Text]) -> Text:
+    """Return texts in a row, with commas, in both languages."""
+    return Text(*(", ".join(text.select(language) for text in texts) for language in LANGUAGES))
+
+
 def join_numbers(numbers: Mapping[Text, str]) -> Text:
     """Return "NAME NUMBER, NAME NUMBER" in both languages."""
-    english, korean = (
-        ", ".join(f"{name.select(language)} {number}" for name, number in numbers.items()) for language in LANGUAGES
-    )
-    return Text(english, korean)
+    return join_texts([Text(f"{name.english} {number}", f"{name.korean} {number}") for name, number in numbers.items()])
 
 
 class Texts:

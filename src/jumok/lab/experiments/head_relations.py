@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.bilingual_text import Text, Texts
+from jumok.bilingual_text import Texts, join_texts
 from jumok.checkpoint import Loaded, load
 from jumok.data.tokenizers.token_labels import group_words
 from jumok.draw import save_line_plot
@@ -193,8 +193,7 @@ def describe_relations(
     for head in dict.fromkeys(row.head for row in clear_rows):
         shared = [names[row.relation] for row in clear_rows if row.head == head]
         if len(shared) > 1:
-            joined = Text(", ".join(text.english for text in shared), ", ".join(text.korean for text in shared))
-            exceptions.append(TEXTS("same_head", head=head, names=joined))
+            exceptions.append(TEXTS("same_head", head=head, names=join_texts(shared)))
     exceptions += [TEXTS("no_last", row=row) for row in positions if not row.last_word]
     numbers = {"seed": seed, "draws": draws, "pairs": pairs, "relations": relations, "positions": positions}
     return Result(numbers, tables, sentences, exceptions, partial(_draw_distances, positions))

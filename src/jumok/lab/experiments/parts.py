@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from jumok.bilingual_text import Text, Texts
+from jumok.bilingual_text import Texts, join_texts
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
 from jumok.lab.experiments.head_count import (
@@ -114,7 +114,7 @@ def describe_parts(seed: int, steps: int, rows: tuple[PartRow, ...]) -> Result:
         runs=len(rows[0].quality.losses),
     )
     sentences = [
-        TEXTS(f"sentences.{part}", results=_join_results([row for row in rows if row.part == part]))
+        TEXTS(f"sentences.{part}", results=join_texts([TEXTS("result", row=row) for row in rows if row.part == part]))
         for part in dict.fromkeys(row.part for row in rows)
     ]
     exceptions = [
@@ -136,12 +136,6 @@ def _list_exceptions(row: PartRow, complete: PartRow) -> Iterator[str]:
         yield "overlap"
     elif row.part == "residual" and row.gradient >= complete.gradient:
         yield "gradient"
-
-
-def _join_results(rows: Sequence[PartRow]) -> Text:
-    """Return "97% (1 layer), 45% (6 layers)" in both languages."""
-    texts = [TEXTS("result", row=row) for row in rows]
-    return Text(", ".join(text.english for text in texts), ", ".join(text.korean for text in texts))
 
 
 def _draw(rows: Sequence[PartRow], target: str | Path, language: str) -> Path:
