@@ -90,7 +90,7 @@ def find_printed_texts(code: str) -> list[str]:
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ENGLISH_PAGES], ids=name_page)
 def test_korean_pages_print_and_comment_in_korean(page: Path) -> None:
     for block in read_blocks(page):
-        if block.kind == "python" and page.stem != "d1":
+        if block.kind == "python":
             texts = [*re.findall(r"# (.*)", block.code), *find_printed_texts(block.code)]
             english = [text for text in texts if re.search("[a-z]{3}", text) and not re.search("[가-힣]", text)]
             assert not english, f"{name_page(page)}:{block.line}"

@@ -53,6 +53,11 @@ EXPECTED_LINES = {
         "run answers with a text: True",
         "weights of one head: [3, 3]",
     ],
+    "heads_on_images.py": [
+        "near: 0 of 8 heads",
+        "colour: 0 of 8 heads",
+        "meaning: 0 of 8 heads",
+    ],
     "head_kinds.py": [
         "blocks.0.attention head 0 -> previous",
         "blocks.1.attention head 0 -> induction",
