@@ -46,11 +46,8 @@ for index in range(COUNT):
     like = far & (difference <= difference[far].quantile(0.25))
     colour.append(weights[:, like].mean(-1) / weights[:, far].mean(-1))
     # another right half: of the same class, and of another class with the nearest colours
-    candidates = torch.arange(COUNT, SIZE)
-    same, different = (
-        candidates[labels[candidates] == labels[index]][index],
-        candidates[labels[candidates] != labels[index]],
-    )
+    pool = torch.arange(COUNT, SIZE)
+    same, different = pool[labels[pool] == labels[index]][index], pool[labels[pool] != labels[index]]
     partners = same, different[(averages[different] - averages[same]).norm(dim=1).argmin()]
     joined = [torch.cat([images[index][..., :16], images[partner][..., 16:]], dim=-1) for partner in partners]
     shares = [compute_weights(image)[:, column < 4][..., column >= 4].sum(-1).mean(-1) for image in joined]

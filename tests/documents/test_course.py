@@ -161,7 +161,8 @@ def test_korean_texts_use_one_word_for_each_concept() -> None:
     banned = {row[2]: row[1] for row in terms}
     package, page = ROOT / "src" / "jumok", ROOT / "page" / "src"
     files = [ROOT / "README.ko.md", page / "words.ko.ts", *(ROOT / "docs" / "ko").rglob("*.md")]
-    files += [*package.rglob("*.toml"), *(file for file in package.rglob("*.py") if "datasets" not in file.parts)]
+    # sentences that models learn are data, not our words
+    files += [file for kind in ("toml", "py") for file in package.rglob(f"*.{kind}") if "datasets" not in file.parts]
     assert len(banned) > 5 and len(files) > 100
     for file in files:
         if file != GLOSSARIES[1]:
