@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,11 @@ class Texts:
     """
 
     def __init__(self, module_file: str) -> None:
-        self._entries: dict[str, Any] = tomllib.loads(Path(module_file).with_suffix(".toml").read_text("utf-8"))
+        self._path = Path(module_file).with_suffix(".toml")
+
+    @cached_property
+    def _entries(self) -> dict[str, Any]:  # read when the first text is needed
+        return tomllib.loads(self._path.read_text("utf-8"))
 
     def __call__(self, name: str, /, **values: object) -> Text:
         """Return a text, with its ``{name}`` replaced by values."""

@@ -40,7 +40,7 @@ def test_list_shows_every_entry(tmp_path: Path) -> None:
     assert re.search(r"^tiny +model +-  cached +a two-block byte model", listing.stdout, re.MULTILINE)
     assert re.search(r"^translator +model +-  cached +translates simple sentences", listing.stdout, re.MULTILINE)
     assert re.search(r"^smollm2 +model +93 MB  -  +SmolLM2", listing.stdout, re.MULTILINE)
-    assert "셰익스피어" in run_data("list", "--korean", **cache).stdout
+    assert "셰익스피어" in run_data("list", "--language", "ko", **cache).stdout
 
     rows = json.loads(run_data("list", "--json", **cache).stdout)
     assert rows == json.loads(run_data("--json", **cache).stdout)

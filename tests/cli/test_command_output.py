@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from jumok.bilingual_text import Text
 from jumok.cli.command_output import CommandOutput, format_table
+from jumok.reporting import choose_language
 
 
 def test_json_is_one_line_and_keeps_hangul(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,12 +22,14 @@ def test_lines_are_in_the_language_of_the_reader(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8")
-    CommandOutput(language="en").print(Text("one", "하나"))
-    CommandOutput(language=None).print(Text("one", "하나"))
-    CommandOutput(language="ko").print("as it is")
+    CommandOutput().print(Text("one", "하나"))
+    choose_language("en")
+    CommandOutput().print(Text("one", "하나"))
+    choose_language(None)
+    CommandOutput().print("as it is")
     CommandOutput().warn("attention")
     printed = capsys.readouterr()
-    assert printed.out == "one\n하나\nas it is\n" and printed.err == "jumok: attention\n"
+    assert printed.out == "하나\none\nas it is\n" and printed.err == "jumok: attention\n"
 
 
 def test_columns_with_hangul_are_aligned_and_texts_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def test_every_field_is_listed_once() -> None:
 def test_every_extra_has_a_purpose() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
     extras = set(project["project"]["optional-dependencies"]) - set(diagnosis.HIDDEN_EXTRAS)
-    assert extras == set(diagnosis.EXTRA_PURPOSES)
+    assert extras == set(diagnosis.TEXTS.group("purposes"))
 
 
 def test_messages_install_packages_by_extra() -> None:

@@ -16,6 +16,7 @@ import click
 
 import jumok
 from jumok.cli import cli
+from jumok.cli.help import Command
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -91,6 +92,8 @@ def list_commands(command: click.Command, context: click.Context) -> Iterator[tu
 
 def render_command(command: click.Command, context: click.Context) -> str:
     """Return the Markdown section of one command: its description, usage, options and examples."""
+    if isinstance(command, Command):
+        command.read_help(context)
     level = "#" * (context.command_path.count(" ") + 2)
     usage = command.get_usage(context).removeprefix("Usage: ")
     parts = [f"{level} {context.command_path}", inspect.cleandoc(command.help or ""), f"```text\n{usage}\n```"]

@@ -11,15 +11,17 @@ import click
 
 from jumok import __version__, defaults
 from jumok.files import LossyStream
+from jumok.translation import translate
 
 from .ask import ask
 from .attention import attend, mask
-from .command import Group, exit_with_message, is_user_error
+from .command import exit_with_message, is_user_error
 from .compare import compare
 from .data import data
 from .demo import demo
 from .diagnosis import doctor
 from .effect import effect
+from .help import Group, select_help
 from .index import index
 from .lessons import check, cost, experiment
 from .look import look
@@ -29,29 +31,10 @@ from .steps import steps
 from .train import train
 
 
-@click.group(
-    cls=Group,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="""Examples:
-  jumok demo
-  jumok steps causal
-  jumok attend "the cat sat on the mat" --mask causal
-  jumok mask "causal & (window(4) | global_at([0]))"
-  jumok data get smollm2
-  jumok run smollm2 "The capital of Korea is"
-  jumok look "the cat sat; the cat"
-  jumok effect "the cat sat; the cat" --over edges
-  jumok index notes
-  jumok ask notes "When does the boat leave?" --why
-  jumok experiment scale
-  jumok cost --width 512 --heads 8 --layers 6 --tokens 16384
-  jumok check d3-4
-  jumok doctor
-""",
-)
+@click.group(name="jumok", cls=Group)
 @click.version_option(__version__, message="jumok %(version)s")
 def cli() -> None:
-    """Jumok (주목): a workbench for Transformers. Every attention goes through one function, attend()."""
+    """The command ``jumok``."""
 
 
 commands = (
@@ -148,5 +131,5 @@ def _describe_usage_error(error: click.ClickException) -> str:
             message = f"there is no option {error.option_name}"
         return f"{message}; a field is changed with --set {field}=VALUE (jumok train --list RECIPE lists the fields)"
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        return f"{message} (see: {error.ctx.command_path} --help)"
+        return f"{translate(message)} ({select_help('words.see', command=error.ctx.command_path)})"
     return message

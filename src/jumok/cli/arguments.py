@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jumok import defaults
+from jumok.bilingual_text import Text, Texts
 
 from .command import show_status
+from .command_output import CommandOutput
 
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
     from jumok.checkpoint.transformers_folder import LoadedTransformers
     from jumok.tasks.labelled_input import LabelledInput
 
+TEXTS = Texts(__file__)
 TEXT_SUFFIXES = (".txt", ".md")
 MEDIA_SUFFIXES = (*defaults.IMAGE_EXTENSIONS, *defaults.AUDIO_EXTENSIONS)
 DEFAULT_MODEL = "tiny"  # comes with the package
 
-limit_option = click.option(
-    "--limit",
-    type=click.IntRange(1),
-    help="The largest number of answer tokens, for a model that answers (translation, caption, transcript).  "
-    f"[default: {defaults.ANSWER_TOKENS}; for audio the whole transcript]",
-)
+limit_option = click.option("--limit", type=click.IntRange(1))
 
 
 def read_arguments(arguments: tuple[str, ...]) -> list[str]:
@@ -87,7 +85,7 @@ def load_and_prepare(
         from jumok.checkpoint.transformers_folder import open_model
         from jumok.tasks.labelled_input import prepare_input
 
-        loaded = open_model(model, lambda message: click.echo(f"jumok: {message}", err=True))
+        loaded = open_model(model, CommandOutput().warn)
 
     with show_status("reading", quiet):
         reads = loaded.model.reads if isinstance(loaded, Loaded) else loaded.reads
@@ -95,7 +93,7 @@ def load_and_prepare(
             text = read_if_text_file(text)
         labelled = prepare_input(loaded, text, limit, begin=begin)
     if labelled.warning:
-        click.echo(f"jumok: {labelled.warning}", err=True)
+        CommandOutput().warn(labelled.warning)
     return loaded, labelled
 
 
@@ -184,19 +182,19 @@ def input_to_json(labelled: LabelledInput) -> dict[str, Any]:
     return fields
 
 
-def summarize_input(labelled: LabelledInput) -> str:
+def summarize_input(labelled: LabelledInput) -> Text:
     """Return one line: the number of positions, and the answer."""
     count = len(labelled.source)
-    summary = f"{count:,} position{'s' if count != 1 else ''}"
+    summary = TEXTS("position" if count == 1 else "positions", count=count)
     if labelled.audio is not None:
-        summary = f"{labelled.audio.seconds:.2f} seconds of audio in {count:,} positions of 20 ms"
+        summary = TEXTS("audio", seconds=labelled.audio.seconds, count=count)
     if labelled.unknown:
         from jumok.data.tokenizers.token_labels import format_unknown_words
 
         named = format_unknown_words(labelled.unknown_words)
-        summary += f" ({labelled.unknown:,} of them unknown to its tokenizer{': ' if named else ''}{named})"
+        summary = TEXTS("unknown", summary=summary, count=labelled.unknown, words=f": {named}" if named else "")
     if labelled.target:
-        summary += f"; answer: {labelled.answer}"
+        summary = TEXTS("answer", summary=summary, answer=labelled.answer)
     if labelled.unfinished:
-        summary += f" (the first {labelled.answer_length} tokens: --limit)"
+        summary = TEXTS("unfinished", summary=summary, count=labelled.answer_length)
     return summary

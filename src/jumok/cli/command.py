@@ -1,4 +1,4 @@
-"""Parts that commands share: help with examples, error exits, options, progress."""
+"""Parts that commands share: error exits, options, progress."""
 
 from __future__ import annotations
 
@@ -10,28 +10,11 @@ from typing import Any, NoReturn
 
 import click
 
-from jumok.defaults import LANGUAGES
+from jumok.translation import translate
 
 SCALES = ("linear", "sqrt", "row")  # those of jumok.draw, which only commands that draw import
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-
-
-class Command(click.Command):
-    """A command whose help keeps the line breaks of its examples."""
-
-    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples as they are."""
-        if self.epilog:
-            formatter.write("\n" + self.epilog.rstrip() + "\n")
-
-
-class Group(Command, click.Group):
-    """A group of such commands."""
-
-    command_class = Command
+json_option = click.option("--json", "as_json", is_flag=True)
 
 
 def is_user_error(error: Exception) -> bool:
@@ -51,7 +34,7 @@ def exit_with_message(message: str, code: int) -> NoReturn:
 
     # names from files may contain escape sequences, which a terminal would obey
     printable = "".join(letter if letter.isprintable() or "\ud800" <= letter <= "\udfff" else " " for letter in message)
-    click.echo(f"jumok: {shorten_message(' '.join(printable.split()))}", err=True)
+    click.echo(f"jumok: {shorten_message(translate(' '.join(printable.split())))}", err=True)
     sys.exit(code)
 
 
@@ -67,41 +50,16 @@ def list_given_options(context: click.Context) -> dict[str, str]:
     }
 
 
-language_option = click.option(
-    "--language",
-    type=click.Choice(LANGUAGES),
-    help="The language of texts and pictures.  [default: ko in a Korean locale, else en]",
-)
-
-
-def add_picture_options(subject: str) -> Decorator:
-    """Return a decorator that adds the options --png and --svg to a command.
-
-    Args:
-        subject: What the command draws, for the help.
-    """
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        path = click.Path(path_type=Path, dir_okay=False)
-        function = click.option("--svg", type=path, help="The same as SVG.")(function)
-        return click.option("--png", type=path, help=f"Draw {subject} as PNG.")(function)
-
-    return decorate
+def add_picture_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options --png and --svg to a command."""
+    path = click.Path(path_type=Path, dir_okay=False)
+    return click.option("--png", type=path)(click.option("--svg", type=path)(function))
 
 
 def add_shading_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options --scale and --skip-first to a command."""
-    skip_first = click.option(
-        "--skip-first", is_flag=True, help="Leave the first key, often an attention sink, out of pictures."
-    )
-    scale = click.option(
-        "--scale",
-        type=click.Choice(SCALES),
-        default="linear",
-        show_default=True,
-        help="The colours of pictures: by weight, by its square root (small weights become visible), or relative to "
-        "the largest weight of each row.",
-    )
+    skip_first = click.option("--skip-first", is_flag=True)
+    scale = click.option("--scale", type=click.Choice(SCALES), default="linear", show_default=True)
     return scale(skip_first(function))
 
 
@@ -130,8 +88,8 @@ def show_status(message: str, quiet: bool) -> Iterator[Callable[[str], None]]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(message) as status:
-        yield status.update
+    with Console(stderr=True).status(translate(message)) as status:
+        yield lambda message: status.update(translate(message))
 
 
 @contextmanager
@@ -146,7 +104,7 @@ def show_progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    columns = (TextColumn(translate(title)), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         row = bar.add_task("", total=None)
         yield lambda done, total: bar.update(row, completed=done, total=total)

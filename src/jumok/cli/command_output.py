@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jumok.bilingual_text import Text
 from jumok.reporting import get_reader_language
+from jumok.translation import translate
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from jumok.bilingual_text import Text
+
+WRITTEN = Text("wrote {path}", "저장함: {path}")
 
 
 class CommandOutput:
@@ -26,12 +29,15 @@ class CommandOutput:
 
     Args:
         as_json: Whether the user asked for JSON; the command then calls ``print_json`` and nothing else but ``warn``.
-        language: "en" or "ko"; None = that of the locale.
     """
 
-    def __init__(self, as_json: bool = False, language: str | None = "en") -> None:
+    def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
-        self.language = get_reader_language() if language is None else language
+        self.language = get_reader_language()
+
+    def select(self, text: object) -> str:
+        """Return a text in the reader's language; anything else as it is written."""
+        return text.select(self.language) if isinstance(text, Text) else str(text)
 
     def print_json(self, fields: Any) -> None:
         """Print a value as one line of JSON."""
@@ -39,17 +45,17 @@ class CommandOutput:
 
     def print(self, text: str | Text = "") -> None:
         """Print a line; of a text in two languages, the one of the reader."""
-        click.echo(text if isinstance(text, str) else text.select(self.language))
+        click.echo(self.select(text))
 
     def print_table(
         self,
         columns: str,
-        rows: Iterable[Sequence[object]],
-        headings: Sequence[str] = (),
+        rows: Iterable[Iterable[object]],
+        headings: Iterable[object] = (),
         indent: int = 0,
         gap: int = 2,
     ) -> None:
-        """Print a table.
+        """Print a table; cells and headings may be texts in two languages.
 
         Args:
             columns: The alignment of each column, "l" or "r".
@@ -57,7 +63,8 @@ class CommandOutput:
             indent: Spaces before each line.
             gap: Spaces between two columns.
         """
-        table = format_table(columns, rows, headings, gap)
+        cells = [[self.select(cell) for cell in row] for row in rows]
+        table = format_table(columns, cells, [self.select(heading) for heading in headings], gap)
         if table:
             click.echo(textwrap.indent(table, " " * indent))
 
@@ -72,11 +79,11 @@ class CommandOutput:
     def print_written(self, paths: Iterable[str | Path]) -> None:
         """Print which files were written."""
         for path in paths:
-            click.echo(f"wrote {path}")
+            self.print(WRITTEN.fill(path=path))
 
     def warn(self, message: str) -> None:
-        """Print a message to standard error."""
-        click.echo(f"jumok: {message}", err=True)
+        """Print a message of the package to standard error."""
+        click.echo(f"jumok: {translate(message)}", err=True)
 
 
 def format_table(columns: str, rows: Iterable[Sequence[object]], headings: Sequence[str] = (), gap: int = 2) -> str:

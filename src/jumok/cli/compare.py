@@ -7,36 +7,19 @@ from pathlib import Path
 import click
 
 from .arguments import parse_layer
-from .command import (
-    Command,
-    add_picture_options,
-    add_shading_options,
-    check_picture_paths,
-    json_option,
-    language_option,
-)
+from .command import add_picture_options, add_shading_options, check_picture_paths, json_option
 from .command_output import CommandOutput
+from .help import Command
 
 
-@click.command(
-    cls=Command,
-    short_help="Compare several runs: their settings, reports and attention maps.",
-    epilog="""Examples:
-  jumok compare runs/translate-1 runs/translate-2
-  jumok compare runs/* --columns model,bleu,chrf
-  jumok compare runs/* --json
-  jumok compare runs/sort-1 runs/sort-2 --text "120202=" --png maps.png
-  jumok compare runs/sort-1 runs/sort-2 --text "120202=" --layer 0 --head 1 --png maps.png
-""",
-)
+@click.command(cls=Command)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--columns", help="Names of the columns, separated by commas.  [default: all]")
-@click.option("--text", help="Let every run read this text, for --png, --svg and --json.")
-@click.option("--layer", help="With --text: this layer, by its number or name.  [default: the last]")
-@click.option("--head", type=int, help="With --text: this head.  [default: the mean of all heads]")
-@add_picture_options("the attention maps of all runs on --text, side by side,")
+@click.option("--columns")
+@click.option("--text")
+@click.option("--layer")
+@click.option("--head", type=int)
+@add_picture_options
 @add_shading_options
-@language_option
 @json_option
 def compare(
     runs: tuple[Path, ...],
@@ -48,14 +31,12 @@ def compare(
     svg: Path | None,
     scale: str,
     skip_first: bool,
-    language: str | None,
     as_json: bool,
 ) -> None:
-    """Compare finished training RUNS, one per row: the settings that differ, such as heads or width, and the numbers
-    and short texts of their reports. With --text, draw their attention maps side by side."""
+    """The command ``jumok compare``."""
     from jumok.recipes.report import compare_runs, format_table_row
 
-    output = CommandOutput(as_json, language)
+    output = CommandOutput(as_json)
     paths = check_picture_paths(png, svg)
     if text is None and (paths or layer is not None or head is not None):
         raise click.UsageError("attention maps need an input that every run reads; give it with --text")

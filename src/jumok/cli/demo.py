@@ -10,8 +10,9 @@ import click
 
 from jumok.bilingual_text import Texts
 
-from .command import Command, json_option, language_option
+from .command import json_option
 from .command_output import CommandOutput
+from .help import Command
 
 if TYPE_CHECKING:
     from .demo_steps import CrossAttention, TrainedLine
@@ -28,30 +29,14 @@ SENTENCES = (  # that the demo translates; the attention of the first one is dra
 HEADS_SHOWN = 3
 
 
-@click.command(
-    cls=Command,
-    short_help="Translate, look at attention, train a GPT and ablate its heads, in two minutes.",
-    epilog="""Examples:
-  jumok demo
-  jumok demo --language ko
-  jumok demo --quick --out pictures
-""",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("demo"),
-    show_default=True,
-    help="The folder for the pictures, the page and the trained model.",
-)
-@language_option
-@click.option("--quick", is_flag=True, help="Train for a moment only; the GPT then writes nonsense.")
+@click.command(cls=Command)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("demo"), show_default=True)
+@click.option("--quick", is_flag=True)
 @json_option
-def demo(out: Path, language: str | None, quick: bool, as_json: bool) -> None:
-    """Translate between Korean and English with the model that comes with the package, show where it looks, train a
-    small GPT for about a minute, and show which of its heads matters. Nothing is downloaded."""
+def demo(out: Path, quick: bool, as_json: bool) -> None:
+    """The command ``jumok demo``."""
     out.mkdir(parents=True, exist_ok=True)
-    output = CommandOutput(as_json, language)
+    output = CommandOutput(as_json)
 
     from jumok.checkpoint import load
     from jumok.tasks import run

@@ -15,47 +15,25 @@ from typing import Any
 
 import click
 
-from .command import Command, json_option
+from jumok.bilingual_text import Text, Texts
+from jumok.translation import translate
+
+from .command import json_option
 from .command_output import CommandOutput
+from .help import Command
 
 REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?:>=(?P<minimum>[\d.]+))?[^;]*(?:;.*extra == [\"'](?P<extra>[\w-]+)[\"'])?"
 )
 HIDDEN_EXTRAS = ("all", "dev")  # a list of the others, and the tools of developers
-EXTRA_PURPOSES = {
-    "draw": "figures as PNG and SVG",
-    "gguf": "models in .gguf files",
-    "chat": "chat templates (jumok run --chat)",
-    "hub": "downloads from the Hugging Face Hub",
-    "images": "image files as model input",
-    "audio": "audio files as model input",
-    "retrieval": "searching your own files (jumok index, jumok ask)",
-    "large-retrieval": "searching more than 500,000 passages",
-    "datasets": "datasets of the Hugging Face Hub",
-    "parquet": "Parquet files",
-    "train": "BLEU, chrF and baselines in training reports",
-    "tensorboard": "metrics in TensorBoard (jumok train --tensorboard)",
-    "wandb": "metrics in Weights & Biases (jumok train --wandb)",
-    "transformers": "a lens on models of transformers",
-    "page": "the page in a browser (jumok look --open)",
-    "notebook": "the page in a notebook (jumok.show)",
-    "docs": "building the documentation (make docs)",
-}
+TEXTS = Texts(__file__)
 BUSY = 0.5  # threads that ran or waited for each CPU, in the mean
 
 
-@click.command(
-    cls=Command,
-    short_help="Check the installation: versions, threads, caches, extras.",
-    epilog="""Examples:
-  jumok doctor
-  jumok doctor --json
-""",
-)
+@click.command(cls=Command)
 @json_option
 def doctor(as_json: bool) -> None:
-    """Print the versions, threads, device, cache folders and extras of this installation, what is missing, and how to
-    install it. Nothing is downloaded. Exits with code 2 if a required package is missing."""
+    """The command ``jumok doctor``."""
     output = CommandOutput(as_json)
     diagnosis = diagnose()
     if as_json:
@@ -86,10 +64,12 @@ class Package:
             return False
         return self.minimum is None or _parse_version(self.version) >= _parse_version(self.minimum)
 
-    def __str__(self) -> str:
-        """The version, and what is missing."""
-        minimum = "" if self.is_usable or self.minimum is None else f" (needs {self.minimum} or newer)"
-        return f"{self.version or 'missing'}{minimum}"
+    def describe(self) -> object:
+        """Return the version, and what is missing."""
+        version = self.version or TEXTS("states.missing")
+        if self.is_usable or self.minimum is None:
+            return version
+        return TEXTS("states.needs", version=version, minimum=self.minimum)
 
 
 @dataclass(frozen=True)
@@ -110,12 +90,14 @@ class Extra:
         """The command that installs the extra."""
         return f'pip install "jumok[{self.name}]"'
 
-    def describe(self) -> tuple[str, str, str]:
+    def describe(self) -> tuple[object, ...]:
         """Return the cells of its row."""
         if self.is_installed:
             versions = ", ".join(f"{package.name} {package.version}" for package in self.packages)
-            return self.name, "installed", versions
-        return self.name, "missing", f"for {self.purpose}; install: {self.install_command}"
+            return self.name, TEXTS("states.installed"), versions
+        purpose = TEXTS(f"purposes.{self.name}")
+        install = TEXTS("states.install", purpose=purpose, command=self.install_command)
+        return self.name, TEXTS("states.missing"), install
 
 
 @dataclass(frozen=True)
@@ -172,41 +154,41 @@ class Diagnosis:
         """Print the versions and the threads, the caches, the extras, and the problems."""
         from jumok.data.catalogue import format_megabytes
 
-        transformers = self.transformers.version or "not installed (optional: the lens can open its models)"
         rows = [
             ("jumok", self.jumok),
             ("python", self.python),
-            ("system", self.system),
-            *((package.name, package) for package in self.packages),
-            ("transformers", transformers),
-            ("threads", self._describe_threads()),
-            ("device", self.device or "-"),
-            ("npm", self.npm or "not installed (optional: some catalogue entries are npm packages)"),
+            (TEXTS("titles.system"), self.system),
+            *((package.name, package.describe()) for package in self.packages),
+            ("transformers", self.transformers.version or TEXTS("states.no_transformers")),
+            (TEXTS("titles.threads"), self._describe_threads()),
+            (TEXTS("titles.device"), self.device or "-"),
+            ("npm", self.npm or TEXTS("states.no_npm")),
         ]
         output.print_table("ll", rows)
 
-        output.print("\ncaches")
-        sizes = [format_megabytes(cache.size) if cache.exists else "empty" for cache in self.caches]
+        output.print(TEXTS("titles.caches"))
+        sizes = [format_megabytes(cache.size) if cache.exists else TEXTS("states.empty") for cache in self.caches]
         caches = [(cache.name, size, cache.path) for cache, size in zip(self.caches, sizes, strict=True)]
         output.print_table("lrl", caches, indent=2)
 
-        output.print("\nextras")
+        output.print(TEXTS("titles.extras"))
         output.print_table("lll", [extra.describe() for extra in self.extras], indent=2)
 
         output.print()
         for problem in self.problems:
-            output.print(f"problem: {problem}")
+            output.print(TEXTS("states.problem", problem=translate(problem)))
         if not self.problems:
-            output.print("no problems found")
+            output.print(TEXTS("states.no_problems"))
 
-    def _describe_threads(self) -> str:
+    def _describe_threads(self) -> Text:
         """Describe threads, cores and load, with a hint if other programs keep the cores busy."""
-        text = f"{self.threads or '-'} for torch, {self.cores or '-'} of {self.cpus or '-'} cores usable"
+        counts = {"threads": self.threads or "-", "cores": self.cores or "-", "cpus": self.cpus or "-"}
+        text = TEXTS("states.threads", **counts)
         if self.load is None:
             return text
-        text += f", load {self.load:.1f} in the last minute"
+        text = TEXTS("states.load", text=text, load=self.load)
         if self.cpus is not None and self.load > BUSY * self.cpus and self.threads != 1:
-            text += "; the machine is busy: jumok train --threads 1 may be faster"
+            text = TEXTS("states.busy", text=text)
         return text
 
 
@@ -264,7 +246,7 @@ def _read_requirements() -> tuple[tuple[Package, ...], tuple[Extra, ...]]:
             required.append(package)
         else:
             optional.setdefault(match["extra"], []).append(package)
-    extras = [Extra(name, EXTRA_PURPOSES.get(name, ""), tuple(packages)) for name, packages in optional.items()]
+    extras = [Extra(name, TEXTS(f"purposes.{name}").english, tuple(packages)) for name, packages in optional.items()]
     return tuple(required), tuple(extras)
 
 

@@ -9,24 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jumok import defaults
+from jumok.translation import translate
 
-from .arguments import (
-    input_to_json,
-    limit_option,
-    load_and_prepare,
-    split_model_and_input,
-    summarize_input,
-)
-from .command import (
-    Command,
-    add_picture_options,
-    check_picture_paths,
-    json_option,
-    list_given_options,
-    show_progress,
-)
+from .arguments import input_to_json, limit_option, load_and_prepare, split_model_and_input, summarize_input
+from .command import add_picture_options, check_picture_paths, json_option, list_given_options, show_progress
 from .command_output import CommandOutput
 from .effect_report import effects_to_json, print_edges, print_heads
+from .help import Command
 from .page_hint import EFFECT, print_page_hint
 
 if TYPE_CHECKING:
@@ -39,60 +28,22 @@ METRICS = ("log-probability", "logit-difference", "loss", "kl", "class", "value"
 OVER_OPTIONS = {"heads": ("by", "png", "svg"), "edges": ("verify", "controls")}
 
 
-@click.command(
-    cls=Command,
-    short_help="Measure how much heads and edges matter.",
-    epilog="""Examples:
-  jumok effect "the cat sat; the cat"
-  jumok effect "the cat sat; the cat" --png effects.png
-  jumok effect tiny "qzv kxw pmf qzv kx" --token w --over edges
-  jumok effect smollm2 "When Mary and John went to the store, John gave a drink to" --right " Mary" --wrong " John"
-  jumok effect smollm2 story.txt --metric loss --by mean --json
-  jumok effect runs/translate-1 "Save file" --position 1
-  jumok effect my-vit cat.png --metric class --label 3
-""",
-)
+@click.command(cls=Command)
 @click.argument("arguments", metavar="[MODEL] INPUT", nargs=-1, required=True)
-@click.option(
-    "--metric", type=click.Choice(METRICS), help="The metric.  [default: log-probability of the model's own answer]"
-)
-@click.option("--token", help="Measure the log-probability of this token.")
-@click.option("--right", help="Measure the logit of this token ...")
-@click.option("--wrong", help="... minus the logit of this one.")
-@click.option("--label", type=click.IntRange(0), help="Measure the log-probability of this class.")
-@click.option("--position", type=int, help="The position to measure; in an answer, the token's index.")
-@click.option(
-    "--over",
-    type=click.Choice(["heads", "edges"]),
-    default="heads",
-    show_default=True,
-    help="Ablate heads, or remove edges.",
-)
-@click.option(
-    "--by",
-    type=click.Choice(["zero", "mean", "resample"]),
-    default="zero",
-    show_default=True,
-    help="How a head is ablated.",
-)
-@click.option(
-    "--verify",
-    type=click.IntRange(0),
-    default=defaults.VERIFIED_EDGES,
-    show_default=True,
-    help="Verify the top N edges exactly (by gradient and by weight); 0 = every edge.",
-)
-@click.option(
-    "--controls",
-    type=click.IntRange(1),
-    default=defaults.CONTROL_EDGES,
-    show_default=True,
-    help="Random edges of similar weight to compare each verified edge with.",
-)
+@click.option("--metric", type=click.Choice(METRICS))
+@click.option("--token")
+@click.option("--right")
+@click.option("--wrong")
+@click.option("--label", type=click.IntRange(0))
+@click.option("--position", type=int)
+@click.option("--over", type=click.Choice(["heads", "edges"]), default="heads", show_default=True)
+@click.option("--by", type=click.Choice(["zero", "mean", "resample"]), default="zero", show_default=True)
+@click.option("--verify", type=click.IntRange(0), default=defaults.VERIFIED_EDGES, show_default=True)
+@click.option("--controls", type=click.IntRange(1), default=defaults.CONTROL_EDGES, show_default=True)
 @limit_option
-@click.option("--rows", default=20, show_default=True, type=click.IntRange(1), help="The number of rows to print.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random edges.")
-@add_picture_options("the effects of all heads, layers by heads,")
+@click.option("--rows", default=20, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@add_picture_options
 @json_option
 @click.pass_context
 def effect(
@@ -111,9 +62,7 @@ def effect(
     as_json: bool,
     **metric_options: Any,
 ) -> None:
-    """Measure how a metric changes when a head of MODEL (default: tiny) is ablated, or an edge is removed, while it
-    reads INPUT; ranked, with controls. Edges are screened by their gradient; the largest ones are verified exactly, and
-    compared with random edges of similar weight."""
+    """The command ``jumok effect``."""
     from jumok.lens import effect as measure
     from jumok.lens.effects.effect_table import EffectFigure
     from jumok.web.opened_model import explain_failures
@@ -137,18 +86,18 @@ def effect(
             seed=seed,
             progress=report,
             # above the bar, and like the bar only in a terminal
-            report=None if report is None else lambda message: click.echo(message, err=True),
+            report=None if report is None else lambda message: click.echo(translate(message), err=True),
             **labelled.named,
         )
 
-    title = f"{effects.metric.describe(loaded.tokenizer)}: {effects.clean:.4f}"
+    title = f"{translate(effects.metric.describe(loaded.tokenizer))}: {effects.clean:.4f}"
     figures = [str(EffectFigure(effects, title).save(path)) for path in paths]
     if as_json:
         report_fields = {**effects_to_json(effects, loaded, labelled), **input_to_json(labelled), "pictures": figures}
         report_fields["model"] = split_model_and_input(arguments)[0]
         output.print_json(report_fields)
         return
-    output.print(f"{loaded.family}, {summarize_input(labelled)}")
+    output.print(f"{loaded.family}, {output.select(summarize_input(labelled))}")
     output.print(f"{title}\n")
     print_effects = print_heads if over == "heads" else print_edges
     print_effects(effects, rows, labelled, output)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jumok.bilingual_text import Texts
+
 from .command_output import CommandOutput
 
 if TYPE_CHECKING:
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
     from jumok.checkpoint.transformers_folder import LoadedTransformers
     from jumok.lens import Effect, Effects
     from jumok.tasks.labelled_input import LabelledInput
+
+
+TEXTS = Texts(__file__)
 
 
 def effects_to_json(effects: Effects, loaded: Loaded | LoadedTransformers, labelled: LabelledInput) -> dict[str, Any]:
@@ -44,11 +49,12 @@ def print_heads(effects: Effects, count: int, labelled: LabelledInput, output: C
         [head.rank, head.layer, head.head, f"{head.effect:+9.4f}", _describe_source(effects, head, labelled)]
         for head in heads
     ]
-    looks = "attends most to" if any(head.looks_at is not None for head in heads) else ""
-    output.print_table("rrrrl", rows, ("rank", "layer", "head", "effect", looks))
-    output.print("\neffect: the metric with the head's output replaced, minus the metric of the unchanged model")
+    headings = TEXTS.list("heads.headings")
+    has_sources = any(head.looks_at is not None for head in heads)
+    output.print_table("rrrrl", rows, headings if has_sources else (*headings[:-1], ""))
+    output.print(TEXTS("heads.effect"))
     if len(effects) > len(heads):
-        output.print(f"these are the {len(heads)} largest of {len(effects)} heads; --rows prints more")
+        output.print(TEXTS("heads.more", shown=len(heads), total=len(effects)))
 
 
 def print_edges(effects: Effects, count: int, labelled: LabelledInput, output: CommandOutput) -> None:
@@ -59,12 +65,12 @@ def print_edges(effects: Effects, count: int, labelled: LabelledInput, output: C
             f"{edge.weight:7.3f}",
             f"{edge.layer}.{edge.head}",
             _describe_edge(effects, edge, labelled),
-            f"{edge.rank} of {edge.of}",
+            TEXTS("edges.rank_of", rank=edge.rank, of=edge.of),
             f"{edge.estimate:+.4f}",
         ]
         for edge in effects.top(count)
     ]
-    output.print_table("rrlllr", rows, ("effect", "weight", "layer.head", "edge", "rank", "gradient estimate"))
+    output.print_table("rrlllr", rows, TEXTS.list("edges.headings"))
     _print_agreement(effects, labelled, output)
 
 
@@ -72,41 +78,34 @@ def _print_agreement(effects: Effects, labelled: LabelledInput, output: CommandO
     """Print how well the gradient estimate and the weight predict the effect."""
     comparison = effects.weight_and_effect
     if comparison.edges < 3:
-        output.print("\ntoo few edges to correlate weight and effect")
+        output.print(TEXTS("edges.too_few"))
         return
 
-    sample = f"all {comparison.edges:,} edges"
-    verified = ""
+    sample = TEXTS("edges.all" if comparison.every else "edges.random", count=comparison.edges)
+    verified = TEXTS("edges.no_verified")
     if not comparison.every:
-        sample = f"{comparison.edges:,} random edges"
-        verified = f", {effects.agreement_of_chosen or 0:.2f} over the {len(effects.rows)} verified ones"
-    output.print("\neffect: the metric without the edge minus the metric of the unchanged model")
+        agreement = effects.agreement_of_chosen or 0
+        verified = TEXTS("edges.verified", agreement=agreement, count=len(effects.rows))
+    output.print(TEXTS("edges.effect"))
     beyond, expected = effects.beyond_controls
-    output.print("rank: among the edge and random edges of similar weight, by size of effect")
-    output.print(
-        f"{beyond} of {len(effects)} edges have a larger effect than all their random edges; of edges chosen at "
-        f"random, about {expected:.1f} would"
-    )
+    output.print(TEXTS("edges.rank"))
+    output.print(TEXTS("edges.beyond", beyond=beyond, total=len(effects), expected=expected))
     if not effects.every:
-        output.print("these edges were chosen for large estimates or weights: a rank of 1 is no test of significance")
-    output.print(
-        f"correlation of gradient estimate and effect (Spearman): {effects.agreement or 0:.2f} over {sample}{verified}"
-    )
-    output.print(
-        f"correlation of weight and size of effect over {sample}: "
-        f"Pearson {comparison.pearson:.2f}, Spearman {comparison.spearman:.2f}\n"
-    )
+        output.print(TEXTS("edges.chosen"))
+    output.print(TEXTS("edges.agreement", agreement=effects.agreement or 0, sample=sample, verified=verified))
+    numbers = {"pearson": comparison.pearson, "spearman": comparison.spearman}
+    output.print(TEXTS("edges.correlation", sample=sample, **numbers))
 
-    for title, edges in (
-        ("largest weights without an effect (at most 1% of the largest)", comparison.looked_at_but_useless),
-        ("largest effects with a small weight (below 0.05)", comparison.useful_but_little_looked_at),
+    for name, edges in (
+        ("useless", comparison.looked_at_but_useless),
+        ("useful", comparison.useful_but_little_looked_at),
     ):
-        output.print(f"{title}:" if edges else f"{title}: none")
+        output.print(TEXTS("edges.title" if edges else "edges.none", title=TEXTS(f"edges.{name}")))
         rows = [
             [
                 _describe_edge(effects, edge, labelled),
-                f"weight {edge.weight:.3f}",
-                f"effect {edge.effect:+.4f}",
+                TEXTS("edges.weight", weight=edge.weight),
+                TEXTS("edges.one_effect", effect=edge.effect),
                 f"({edge.layer}.{edge.head})",
             ]
             for edge in edges

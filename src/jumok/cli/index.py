@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from jumok.bilingual_text import Text, Texts
 from jumok.defaults import INDEXED_FILES
 from jumok.reporting import Progress, StageProgress
+from jumok.translation import translate
 
-from .command import Command, exit_with_message, json_option, show_progress
+from .command import exit_with_message, json_option, show_progress
 from .command_output import CommandOutput
+from .help import Command
 
 if TYPE_CHECKING:
     from jumok.retrieval.store.folder_index import IndexStatus
 
+TEXTS = Texts(__file__)
 STAGE_TITLES = {
     "reading": "reading files",
     "embedding": "computing vectors of passages",
@@ -26,31 +30,15 @@ STAGE_TITLES = {
 }
 
 
-@click.command(
-    cls=Command,
-    short_help="Index the text files of a folder.",
-    epilog="""Examples:
-  jumok index ~/notes
-  jumok index ~/notes --no-vectors
-  jumok index ~/notes --status
-  jumok index ~/notes --remove
-  jumok index --list
-
-Files that are read: .txt .text .md .markdown .rst .adoc .asciidoc .org .tex .po .jsonl .ndjson
-.csv .tsv .log .srt .vtt .pdf, and files without an ending. Names that begin with a dot, names
-that a .gitignore file ignores, links, binary files and files larger than 64 MB are skipped.
-""",
-)
+@click.command(cls=Command)
 @click.argument("folder", required=False)
-@click.option("--status", is_flag=True, help="Print what is indexed and what has changed since; write nothing.")
-@click.option("--verify", is_flag=True, help="With --status: hash every file of the index.")
-@click.option("--remove", is_flag=True, help="Remove the index of FOLDER from the cache.")
-@click.option("--rebuild", is_flag=True, help="Read all files and compute all vectors again.")
-@click.option("--no-vectors", is_flag=True, help="Search by words only (BM25); needs no embedding model.")
-@click.option(
-    "--max-files", type=click.IntRange(1), default=INDEXED_FILES, show_default=True, help="Most files to read."
-)
-@click.option("--list", "list_all", is_flag=True, help="List all indexes in the cache.")
+@click.option("--status", is_flag=True)
+@click.option("--verify", is_flag=True)
+@click.option("--remove", is_flag=True)
+@click.option("--rebuild", is_flag=True)
+@click.option("--no-vectors", is_flag=True)
+@click.option("--max-files", type=click.IntRange(1), default=INDEXED_FILES, show_default=True)
+@click.option("--list", "list_all", is_flag=True)
 @json_option
 def index(
     folder: str | None,
@@ -63,11 +51,7 @@ def index(
     list_all: bool,
     as_json: bool,
 ) -> None:
-    """Index the text files of FOLDER, so that jumok ask can answer questions from them.
-
-    The index is stored in the cache (JUMOK_CACHE, or ~/.cache/jumok), never in FOLDER. The next time only files that
-    have changed are read again. Vectors are computed with the embedding model minilm (jumok data get minilm).
-    """
+    """The command ``jumok index``."""
     output = CommandOutput(as_json)
     if sum((status, remove, rebuild, list_all)) > 1:
         raise click.UsageError("choose one of --status, --remove, --rebuild and --list")
@@ -107,40 +91,38 @@ def _build(folder: str, rebuild: bool, embedder: str | None, max_files: int, out
         return
     output.print(_describe_action(status))
     _print_contents(status, embedder, output)
-    output.print(f'ask it:   jumok ask {shlex.quote(folder)} "..."')
+    output.print(TEXTS("ask", folder=shlex.quote(folder)))
 
 
-def _describe_action(status: IndexStatus) -> str:
+def _describe_action(status: IndexStatus) -> Text:
     if status.action == "opened":
-        return f"up to date: no file of {status.folder} has changed since {status.built_at}"
-    rate = f"{status.seconds:,.1f} s, {status.passages_per_second:,.0f} passages per second"
+        return TEXTS("opened", folder=status.folder, time=status.built_at)
+    rate = TEXTS("rate", seconds=status.seconds, rate=status.passages_per_second)
     if status.action == "built":
-        return f"indexed {status.folder} ({rate})"
-    changes = f"{status.changes} files" if status.changes else "no file has changed"
-    return f"updated {status.folder}: {changes} ({rate})"
+        return TEXTS("built", folder=status.folder, rate=rate)
+    changes = TEXTS("changed", count=status.changes) if status.changes else TEXTS("no_changed")
+    return TEXTS("updated", folder=status.folder, changes=changes, rate=rate)
 
 
 def _print_contents(status: IndexStatus, embedder: str | None, output: CommandOutput) -> None:
     from jumok.data.catalogue import format_megabytes
     from jumok.retrieval.store.folder_index import measure_folder
 
-    output.print(f"files:    {status.files:,} with {status.passages:,} passages, {format_megabytes(status.bytes)}")
+    size = format_megabytes(status.bytes)
+    output.print(TEXTS("files", files=status.files, passages=status.passages, size=size))
     if status.embedder is None:
-        output.print("vectors:  none; the search is by words (BM25)")
+        output.print(TEXTS("no_vectors"))
     else:
-        unused = "; not used with --no-vectors" if embedder is None else ""
-        output.print(f"vectors:  of {status.vectors:,} passages by {status.embedder}{unused}")
+        unused = TEXTS("unused" if embedder is None else "used")
+        output.print(TEXTS("vectors", count=status.vectors, embedder=status.embedder, unused=unused))
     if status.unreadable:
-        output.print(
-            f"          {status.unreadable:,} passages are Korean, Chinese or Japanese, for which there is no "
-            "embedding model; they are searched by words"
-        )
+        output.print(TEXTS("unreadable", count=status.unreadable))
     for reason, count in status.skipped_counts.items():
         names = [skipped.path for skipped in status.skipped if skipped.reason == reason]
         more = ", ..." if count > len(names) else ""
-        output.print(f"skipped:  {count:,} {reason}: {', '.join(names)}{more}")
+        output.print(TEXTS("skipped", count=count, reason=translate(reason), names=", ".join(names) + more))
     location = Path(status.location)
-    output.print(f"index:    {location} ({format_megabytes(measure_folder(location))})")
+    output.print(TEXTS("index", location=location, size=format_megabytes(measure_folder(location))))
 
 
 def _print_status(folder: str, verify: bool, max_files: int, output: CommandOutput) -> None:
@@ -153,11 +135,12 @@ def _print_status(folder: str, verify: bool, max_files: int, output: CommandOutp
     elif status is None:
         raise ArgumentError(f"{folder} is not indexed yet; index it with: jumok index {shlex.quote(folder)}")
     else:
-        output.print(f"{status.folder} was indexed on {status.built_at}")
-        output.print(f"since:    {f'{status.changes} files' if status.changes else 'no changes'}")
+        output.print(TEXTS("indexed", folder=status.folder, time=status.built_at))
+        changes = TEXTS("changed", count=status.changes) if status.changes else TEXTS("no_changes")
+        output.print(TEXTS("since", changes=changes))
         _print_contents(status, status.embedder, output)
         if verify:
-            output.print("verified: the SHA-256 of every file of the index is as it was written")
+            output.print(TEXTS("verified"))
 
 
 def _remove(folder: str, output: CommandOutput) -> None:
@@ -167,7 +150,7 @@ def _remove(folder: str, output: CommandOutput) -> None:
     if output.as_json:
         output.print_json({"removed": removed})
     else:
-        output.print(f"removed the index of {folder}" if removed else f"{folder} is not indexed")
+        output.print(TEXTS("removed" if removed else "not_indexed", folder=folder))
 
 
 def _print_list(output: CommandOutput) -> None:
@@ -179,14 +162,14 @@ def _print_list(output: CommandOutput) -> None:
         output.print_json([stored.to_json() for stored in indexes])
         return
     if not indexes:
-        output.print("no folder is indexed")
+        output.print(TEXTS("no_index"))
     for stored in indexes:
         size = format_megabytes(stored.bytes)
         if stored.folder is None:
-            output.print(f"{size:>8}  a damaged index in {stored.location}; remove this folder")
+            output.print(TEXTS("damaged", size=size, location=stored.location))
             continue
-        remark = "" if stored.exists else "  (the folder is gone)"
-        output.print(f"{size:>8}  {stored.passages:>9,} passages  {stored.built_at}  {stored.folder}{remark}")
+        line = TEXTS("stored", size=size, passages=stored.passages, time=stored.built_at, folder=stored.folder)
+        output.print(line if stored.exists else TEXTS("gone", line=line))
 
 
 @contextlib.contextmanager

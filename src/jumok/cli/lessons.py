@@ -12,15 +12,9 @@ import click
 from jumok.bilingual_text import Text
 from jumok.lab.experiments import EXPERIMENTS, run_experiment
 
-from .command import (
-    Command,
-    add_picture_options,
-    check_picture_paths,
-    json_option,
-    language_option,
-    show_progress,
-)
+from .command import add_picture_options, check_picture_paths, json_option, show_progress
 from .command_output import CommandOutput
+from .help import Command
 from .page_hint import EXAMPLE, EXPERIMENT_HINTS, print_page_hint
 
 if TYPE_CHECKING:
@@ -39,79 +33,45 @@ HOW = Text("Answer: jumok check {name} ANSWER", "답하기: jumok check {name} �
 HOW_FILE = Text("Answer: jumok check {name} FILE.py", "답하기: jumok check {name} 파일.py")
 
 
-@click.command(
-    cls=Command,
-    short_help="Show a lesson about Transformers with numbers.",
-    epilog="""Examples:
-  jumok experiment
-  jumok experiment scale --quick
-  jumok experiment scale --seed 1 --png scale.png --language ko
-  jumok experiment scale --json
-""",
-)
+@click.command(cls=Command)
 @click.argument("name", required=False)
-@click.option("--quick", is_flag=True, help="Use smaller settings: about a minute at most, instead of up to 20.")
-@click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1), help="Seed of all random numbers."
-)
-@add_picture_options("the numbers")
-@language_option
+@click.option("--quick", is_flag=True)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
+@add_picture_options
 @json_option
-def experiment(
-    name: str | None,
-    quick: bool,
-    seed: int,
-    png: Path | None,
-    svg: Path | None,
-    language: str | None,
-    as_json: bool,
-) -> None:
-    """Run the experiment NAME: print its numbers, what they show, and where the lesson did not come out.
-
-    Without NAME, list the experiments. The same seed gives the same numbers, except for measured times and memory."""
-    output = CommandOutput(as_json, language)
+def experiment(name: str | None, quick: bool, seed: int, png: Path | None, svg: Path | None, as_json: bool) -> None:
+    """The command ``jumok experiment``."""
+    output = CommandOutput(as_json)
     paths = check_picture_paths(png, svg)
     if name is None:
-        summaries = {key: entry.summary.select(output.language) for key, entry in EXPERIMENTS.items()}
+        summaries = {key: entry.summary for key, entry in EXPERIMENTS.items()}
         if as_json:
-            output.print_json([{"experiment": key, "summary": summary} for key, summary in summaries.items()])
+            output.print_json([{"experiment": key, "summary": text.english} for key, text in summaries.items()])
         else:
             output.print_table("ll", summaries.items())
         return
 
-    summary = EXPERIMENTS[name].summary.select(output.language) if name in EXPERIMENTS else name
+    summary = output.select(EXPERIMENTS[name].summary) if name in EXPERIMENTS else name
     with show_progress(summary, as_json) as progress:
         outcome = run_experiment(name, quick=quick, seed=seed, progress=progress)
     if not as_json:
         output.print(f"{name}: {summary}\n")
     _print_result(outcome, paths, EXCEPTIONS, output, {"experiment": name, "quick": quick})
     if not as_json and name in EXPERIMENT_HINTS:
-        print_page_hint(EXAMPLE, EXPERIMENT_HINTS[name], output.language)
+        print_page_hint(EXAMPLE, EXPERIMENT_HINTS[name])
 
 
-@click.command(
-    cls=Command,
-    short_help="Compute parameters, operations and memory of a Transformer.",
-    epilog="""Examples:
-  jumok cost tiny
-  jumok cost translator --tokens 32
-  jumok cost minilm --tokens 256
-  jumok cost --width 512 --heads 8 --layers 6 --tokens 16384
-  jumok cost smollm2 --tokens 2048 --batch 8 --json
-  jumok cost --width 256 --measure
-""",
-)
+@click.command(cls=Command)
 @click.argument("model", required=False)
-@click.option("--width", type=click.IntRange(1), help="The width of the model.  [default: 512]")
-@click.option("--heads", type=click.IntRange(1), help="The number of heads.  [default: 8]")
-@click.option("--layers", type=click.IntRange(1), help="The number of blocks.  [default: 6]")
-@click.option("--hidden", type=click.IntRange(1), help="Inner width of the feed-forward network.  [default: 4 x width]")
-@click.option("--vocabulary", type=click.IntRange(1), help="The number of different tokens.  [default: 50257]")
-@click.option("--tokens", type=click.IntRange(1), help="The length of a text.  [default: the model's, or 1024]")
-@click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="The number of texts.")
-@click.option("--measure", is_flag=True, help="Time an RNN, a CNN and an attention layer of this width here.")
-@add_picture_options("the cost over the length")
-@language_option
+@click.option("--width", type=click.IntRange(1))
+@click.option("--heads", type=click.IntRange(1))
+@click.option("--layers", type=click.IntRange(1))
+@click.option("--hidden", type=click.IntRange(1))
+@click.option("--vocabulary", type=click.IntRange(1))
+@click.option("--tokens", type=click.IntRange(1))
+@click.option("--batch", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--measure", is_flag=True)
+@add_picture_options
 @json_option
 def cost(
     model: str | None,
@@ -125,16 +85,14 @@ def cost(
     measure: bool,
     png: Path | None,
     svg: Path | None,
-    language: str | None,
     as_json: bool,
 ) -> None:
-    """Compute what a model costs, and whether it fits into the memory of this machine, without running it. MODEL is a
-    folder, a .gguf file, or a name from the catalogue; without MODEL, the options describe a GPT-2 of another size."""
+    """The command ``jumok cost``."""
     from jumok.checkpoint.load import read_config
     from jumok.lab.cost.cost_report import report_cost
     from jumok.models.gpt import GPTConfig
 
-    output = CommandOutput(as_json, language)
+    output = CommandOutput(as_json)
     paths = check_picture_paths(png, svg)
     sizes = {"width": width, "heads": heads, "layers": layers, "hidden": hidden, "vocabulary": vocabulary}
     if model is not None:
@@ -162,55 +120,37 @@ def cost(
 
 @click.command(
     cls=Command,
-    short_help="Check an answer to an exercise of the course.",
     # negative numbers are answers, not options
     context_settings={"ignore_unknown_options": True},
-    epilog="""Examples:
-  jumok check
-  jumok check d3
-  jumok check d3-4
-  jumok check d3-4 "0.2 0.3 0.5 0"
-  jumok check d0-quiz 1 2 3 1 2
-  jumok check d3-8 my_attention.py
-  jumok check gpt-3 my_gpt.py --train korean
-""",
 )
 @click.argument("name", metavar="[EXERCISE]", required=False)
 @click.argument("answer", metavar="[ANSWER | FILE]", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--train", type=click.Choice(["korean", "shakespeare"]), help="Train the GPT of a right FILE, and draw its losses."
-)
-@language_option
+@click.option("--train", type=click.Choice(["korean", "shakespeare"]))
 @json_option
-def check(name: str | None, answer: tuple[str, ...], train: str | None, language: str | None, as_json: bool) -> None:
-    """Say whether ANSWER to EXERCISE is right, and why. The exit code is 0 for a right answer and 1 for a wrong one.
-
-    ANSWER is one or more numbers, a word, or a Python FILE with the function or class that the exercise asks for; the
-    file runs in a process of its own. Without ANSWER, print the question; without EXERCISE, list all exercises."""
+def check(name: str | None, answer: tuple[str, ...], train: str | None, as_json: bool) -> None:
+    """The command ``jumok check``."""
     from jumok.lab.exercises import EXERCISES, ModelExercise, ProgramExercise, check_answer, find_exercise
 
-    output = CommandOutput(as_json, language)
+    output = CommandOutput(as_json)
     if train is not None and not (name is not None and answer and isinstance(find_exercise(name), ModelExercise)):
         raise click.UsageError("--train needs a file with a GPT: jumok check gpt-3 my_gpt.py --train korean")
     documents = {exercise.partition("-")[0] for exercise in EXERCISES}
     if name is None or name.lower() in documents:
         chosen = [entry for key, entry in EXERCISES.items() if name is None or key.startswith(f"{name.lower()}-")]
         if as_json:
-            questions = [(entry.name, entry.question.select(output.language)) for entry in chosen]
-            output.print_json([{"exercise": key, "question": question} for key, question in questions])
+            output.print_json([{"exercise": entry.name, "question": entry.question.english} for entry in chosen])
             return
         for entry in chosen:
-            output.print(f"{entry.name}  {entry.question.select(output.language).splitlines()[0]}")
+            output.print(f"{entry.name}  {output.select(entry.question).splitlines()[0]}")
         return
 
     exercise = find_exercise(name)
-    question = exercise.question.select(output.language)
     if not answer:
         how = HOW_FILE if isinstance(exercise, ProgramExercise | ModelExercise) else HOW
         if as_json:
-            output.print_json({"exercise": exercise.name, "question": question})
+            output.print_json({"exercise": exercise.name, "question": exercise.question.english})
         else:
-            output.print(f"{exercise.name}  {question}")
+            output.print(f"{exercise.name}  {output.select(exercise.question)}")
             output.print(how.fill(name=exercise.name))
         return
 
@@ -218,14 +158,7 @@ def check(name: str | None, answer: tuple[str, ...], train: str | None, language
     if not isinstance(exercise, ProgramExercise) and Path(text).suffix == ".txt" and Path(text).is_file():
         text = Path(text).read_text(encoding="utf-8")
     verdict = check_answer(exercise.name, text)
-    fields: dict[str, Any] = {
-        "exercise": exercise.name,
-        "right": verdict.right,
-        "reason": verdict.reason.select(output.language),
-    }
-    if verdict.parts:
-        parts = [{"right": part.right, "reason": part.reason.select(output.language)} for part in verdict.parts]
-        fields |= {"questions": parts}
+    fields = {"exercise": exercise.name, "right": verdict.right, "reason": verdict.reason.english}
     if not as_json:
         output.print(_fill_verdict(verdict))
         for number, part in enumerate(verdict.parts, 1):
@@ -246,7 +179,7 @@ def _fill_verdict(verdict: Verdict) -> Text:
 def _train_file(path: Path, step: int, text: str, output: CommandOutput) -> dict[str, Any]:
     from jumok.lab.exercises.gpt_training import train_file
 
-    with show_progress(TRAINING.select(output.language), output.as_json) as progress:
+    with show_progress(output.select(TRAINING), output.as_json) as progress:
         trained = train_file(path, step, text, output.language, progress)
     files = [str(file) for file in (trained.picture, trained.folder) if file is not None]
     if not output.as_json:
@@ -267,7 +200,7 @@ def _print_result(
     """
     pictures = [str(result.save_picture(path, output.language)) for path in paths]
     if output.as_json:
-        output.print_json({**(fields or {}), **result.to_json(output.language), "pictures": pictures})
+        output.print_json({**(fields or {}), **result.to_json("en"), "pictures": pictures})
         return
     for table in result.tables:
         if table.title is not None:
@@ -280,5 +213,5 @@ def _print_result(
     if result.exceptions:
         output.print(heading)
         for text in result.exceptions:
-            output.print(f"- {text.select(output.language)}")
+            output.print(f"- {output.select(text)}")
     output.print_written(pictures)

@@ -7,29 +7,21 @@ from typing import Any
 import click
 
 from jumok import defaults
+from jumok.bilingual_text import Texts
+from jumok.translation import translate
 
-from .command import Command, json_option, show_status
+from .command import json_option, show_status
 from .command_output import CommandOutput
+from .help import Command
+
+TEXTS = Texts(__file__)
 
 
-@click.command(
-    cls=Command,
-    short_help="List the model families, or say how far a model is supported.",
-    epilog="""Examples:
-  jumok models
-  jumok models my-folder
-  jumok models smollm2 facebook/opt-125m --json
-""",
-)
+@click.command(cls=Command)
 @click.argument("names", metavar="[MODEL]...", nargs=-1)
 @json_option
 def models(names: tuple[str, ...], as_json: bool) -> None:
-    """List the model families, each with a description and the number of parameters of its default config.
-
-    With MODEL (a folder, a .gguf file, a name from the catalogue or the hub name of a model in the local cache): say
-    how far it is supported. "own family": all commands and edits. "editable": a model of transformers whose attention
-    the lens shows and edits. "maps only": the lens shows its attention. "refused": it is not opened, and why. A model
-    of transformers is opened, and reads a short text or a blank image."""
+    """The command ``jumok models``."""
     output = CommandOutput(as_json)
     if names:
         _print_support_levels(names, output)
@@ -40,7 +32,7 @@ def models(names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         output.print_json(rows)
         return
-    cells = [(row["family"], f"{row['parameters']:,} parameters by default", row["what"]) for row in rows]
+    cells = [(row["family"], TEXTS("parameters", count=row["parameters"]), translate(str(row["what"]))) for row in rows]
     output.print_table("lrl", cells)
 
 
@@ -65,34 +57,20 @@ def _print_support_levels(names: tuple[str, ...], output: CommandOutput) -> None
         output.print_json(rows)
         return
     for row in rows:
-        output.print(f"{row['model']}: {row['level']} ({row['reason']})")
+        output.print(f"{row['model']}: {translate(row['level'])} ({translate(row['reason'])})")
         for note in row["notes"]:
-            output.print(f"  {note}")
+            output.print(f"  {translate(note)}")
 
 
-@click.command(
-    cls=Command,
-    short_help="Write a model in another format, such as Hugging Face's.",
-    epilog="""Examples:
-  jumok export runs/sentiment my-classifier
-  jumok export runs/translate my-translator --format huggingface --json
-  jumok export my-translator copy --format jumok
-""",
-)
+@click.command(cls=Command)
 @click.argument("model", metavar="RUN")
 @click.argument("folder")
 @click.option(
-    "--format",
-    "file_format",
-    default=defaults.EXPORT_FORMAT,
-    show_default=True,
-    type=click.Choice(defaults.FORMATS),
-    help="huggingface: transformers loads it; jumok: with checksums.",
+    "--format", "file_format", default=defaults.EXPORT_FORMAT, show_default=True, type=click.Choice(defaults.FORMATS)
 )
 @json_option
 def export(model: str, folder: str, file_format: str, as_json: bool) -> None:
-    """Write RUN (a run, a model folder, a .gguf file or a name from the catalogue) into the new folder FOLDER, with its
-    tokenizer, image preparation and class names. A model that the format cannot express is refused."""
+    """The command ``jumok export``."""
     from jumok.checkpoint import load, save
     from jumok.checkpoint.save import list_restrictions
     from jumok.checkpoint.tensor_files import read_json
@@ -117,6 +95,6 @@ def export(model: str, folder: str, file_format: str, as_json: bool) -> None:
     for message in restrictions:
         output.warn(message)
     if architecture is None:
-        output.print(f"{folder}: {loaded.family}; load it with jumok.load({folder!r})")
+        output.print(TEXTS("load", folder=folder, family=loaded.family))
     else:
-        output.print(f"{folder}: load it with transformers.{architecture}.from_pretrained({folder!r})")
+        output.print(TEXTS("load_transformers", folder=folder, architecture=architecture))

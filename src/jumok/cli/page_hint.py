@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from jumok.bilingual_text import Text
+from jumok.reporting import get_reader_language
 
 MAX_TEXT = 80  # letters of an input that the line repeats
 EXAMPLE = ("tiny", "the cat sat; the cat")
@@ -27,7 +28,7 @@ EXPERIMENT_HINTS = {
 }
 
 
-def print_page_hint(arguments: Sequence[str], purpose: Text, language: str = "en") -> None:
+def print_page_hint(arguments: Sequence[str], purpose: Text) -> None:
     """Print the command that shows the page. Nothing is printed into a pipe or a file, whose readers expect no hints.
 
     Args:
@@ -37,4 +38,4 @@ def print_page_hint(arguments: Sequence[str], purpose: Text, language: str = "en
     if not is_terminal or "-" in arguments:  # standard input cannot be read again
         return
     words = [shlex.quote(word) if len(word) <= MAX_TEXT else '"..."' for word in arguments]
-    click.echo(f"{purpose.select(language)}: jumok look {' '.join(words)} --open")
+    click.echo(f"{purpose.select(get_reader_language())}: jumok look {' '.join(words)} --open")

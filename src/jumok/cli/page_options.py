@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jumok.bilingual_text import Text
+from jumok.reporting import get_chosen_language
 
 from .arguments import parse_layer, read_page_input
 from .command import list_given_options, show_progress
@@ -52,41 +53,18 @@ class PageOptions:
 
 def add_page_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --open, --html and the options of the server to a command."""
-    html = click.option(
-        "--html",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Write the page as one HTML file, which needs no server and no network.",
-    )
-    is_open = click.option("--open", "is_open", is_flag=True, help="Show it in the browser, where it can be edited.")
+    html = click.option("--html", type=click.Path(path_type=Path, dir_okay=False))
+    is_open = click.option("--open", "is_open", is_flag=True)
     return is_open(html(add_server_options(function)))
 
 
 def add_server_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of the server to a command that has --open."""
     decorators = (
-        click.option("--port", type=click.IntRange(0, 65535), help="With --open: the port; 0 takes a free one."),
-        click.option(
-            "--host",
-            default="127.0.0.1",
-            show_default=True,
-            help="With --open: the address to listen on. The default is reached from this machine only.",
-        ),
-        click.option(
-            "--allow-host",
-            "allowed_hosts",
-            metavar="NAME[:PORT]",
-            multiple=True,
-            callback=_check_names,
-            help="With --open: another name under which the browser reaches this server, such as that of a port that "
-            "SSH or VS Code forwards; can be repeated.",
-        ),
-        click.option(
-            "--no-browser",
-            "without_browser",
-            is_flag=True,
-            help="With --open: only print the address. Other users of this machine can read the address of a browser "
-            "that is started here in the list of processes.",
-        ),
+        click.option("--port", type=click.IntRange(0, 65535)),
+        click.option("--host", default="127.0.0.1", show_default=True),
+        click.option("--allow-host", "allowed_hosts", metavar="NAME[:PORT]", multiple=True, callback=_check_names),
+        click.option("--no-browser", "without_browser", is_flag=True),
     )
     for decorator in reversed(decorators):
         function = decorator(function)
@@ -146,8 +124,8 @@ def open_page(page: PageOptions, options: LookOptions) -> None:
     # torch is imported later, by the worker of the session: the page must not wait for it
     from jumok.web.session import Session, Start
 
-    session = Session(Start(model, text, language=options.language, begin=options.begin or 0.0))
-    serve_session(page, session, CommandOutput(language=options.language))
+    session = Session(Start(model, text, language=get_chosen_language(), begin=options.begin or 0.0))
+    serve_session(page, session, CommandOutput())
 
 
 def write_page(path: Path, options: LookOptions) -> None:
@@ -164,7 +142,7 @@ def write_page(path: Path, options: LookOptions) -> None:
     from jumok.web.session import Start
 
     with show_progress(f"writing {path.name}", quiet=False) as report:
-        start = Start(model, text, language=options.language, begin=options.begin or 0.0)
+        start = Start(model, text, language=get_chosen_language(), begin=options.begin or 0.0)
         layer = None if options.layer is None else parse_layer(options.layer)
         written = save_html(path, start, layer=layer, head=options.head, progress=report)
     CommandOutput().print_written([written])
@@ -180,7 +158,7 @@ def serve_session(page: PageOptions, session: Session, output: CommandOutput) ->
 
     server = PageServer(session, host=page.host, port=page.port, allowed_hosts=page.allowed_hosts)
     if not is_loopback(page.host):
-        output.warn(PUBLIC_WARNING.select(output.language))
+        output.warn(output.select(PUBLIC_WARNING))
     with suppress(KeyboardInterrupt):  # the usual way to end it, also before it runs
         output.print(server.address)
         output.print(STOP_HINT)

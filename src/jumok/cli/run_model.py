@@ -8,91 +8,45 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jumok import defaults
+from jumok.bilingual_text import Text, Texts
 
 from .arguments import read_arguments, read_if_text_file
-from .command import Command, json_option, list_given_options, show_progress
+from .command import json_option, list_given_options, show_progress
 from .command_output import CommandOutput
+from .help import Command
 
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
     from jumok.tasks.speech import Segment, TranscriptionSettings
 
+TEXTS = Texts(__file__)
 CLASSES_SHOWN = 5
 NUMBERS_SHOWN = 8
-AUDIO_OPTIONS = ("language", "translate", "srt", "vtt", "words")  # only a model of audio understands them
+AUDIO_OPTIONS = ("spoken", "translate", "srt", "vtt", "words")  # only a model of audio understands them
 
 
-@click.command(
-    cls=Command,
-    short_help="Run a model on its task.",
-    epilog="""Examples:
-  jumok run smollm2 "The capital of Korea is"
-  jumok run translator "나는 매일 학교에 간다"
-  jumok run smollm2 "Why is the sky blue?" --chat --limit 200
-  echo "Once upon a time" | jumok run smollm2 -
-  jumok run minilm sentence.txt --json
-  jumok run my-folder "나는 오늘" --temperature 0.8 --top-p 0.9 --seed 1
-  jumok run my-vit cat.png dog.jpg --json
-  jumok run my-numbers 10,20,30,40,50
-  jumok run whisper-tiny-en talk.wav
-  jumok run whisper-tiny-en talk.mp3 --srt > talk.srt
-  jumok run my-whisper interview.flac --language ko --json
-""",
-)
+@click.command(cls=Command)
 @click.argument("model")
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
-@click.option(
-    "--limit",
-    default=defaults.NEW_TOKENS,
-    show_default=True,
-    type=click.IntRange(1),
-    help="The largest number of new tokens; the text may exceed the model's context length.",
-)
-@click.option(
-    "--temperature",
-    type=click.FloatRange(0),
-    help="Divide the logits by this; 0 takes the most probable token.  [default: 0; 1 with a sampling option]",
-)
-@click.option("--top-k", type=click.IntRange(1), help="Sample from the k most probable tokens.")
-@click.option(
-    "--top-p",
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Sample from the fewest tokens that together have this probability.",
-)
-@click.option(
-    "--min-p",
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Sample from tokens with at least this fraction of the largest probability.",
-)
-@click.option(
-    "--repetition",
-    type=click.FloatRange(0, min_open=True),
-    help="Divide the logits of tokens that are already in the text by this.",
-)
-@click.option("--seed", type=click.IntRange(0), help="Seed of the sampling; the same seed gives the same text.")
-@click.option(
-    "--beams",
-    default=defaults.BEAMS,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Beams of beam search; 1 = no beam search.",
-)
-@click.option("--stop", "stops", multiple=True, metavar="TEXT", help="End before this text; may be repeated.")
-@click.option("--chat", is_flag=True, help="Apply the chat template of an instruction-tuned model.")
-@click.option("--language", metavar="CODE", help="Audio: the spoken language, such as ko.  [default: detected]")
-@click.option("--translate", is_flag=True, help="Audio: translate into English instead of transcribing.")
-@click.option("--srt", is_flag=True, help="Audio: print subtitles in SubRip format.")
-@click.option("--vtt", is_flag=True, help="Audio: print subtitles in WebVTT format.")
-@click.option("--words", is_flag=True, help="Audio: with --json, --srt or --vtt, the times of single words.")
+@click.option("--limit", default=defaults.NEW_TOKENS, show_default=True, type=click.IntRange(1))
+@click.option("--temperature", type=click.FloatRange(0))
+@click.option("--top-k", type=click.IntRange(1))
+@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True))
+@click.option("--min-p", type=click.FloatRange(0, 1, min_open=True))
+@click.option("--repetition", type=click.FloatRange(0, min_open=True))
+@click.option("--seed", type=click.IntRange(0))
+@click.option("--beams", default=defaults.BEAMS, show_default=True, type=click.IntRange(1))
+@click.option("--stop", "stops", multiple=True, metavar="TEXT")
+@click.option("--chat", is_flag=True)
+@click.option("--spoken", metavar="CODE")
+@click.option("--translate", is_flag=True)
+@click.option("--srt", is_flag=True)
+@click.option("--vtt", is_flag=True)
+@click.option("--words", is_flag=True)
 @json_option
 @click.pass_context
 def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Run MODEL (a name from the catalogue, a folder, a .gguf file) on its task: continue a text, translate it, fill
-    its masks, embed or classify it; classify, embed or caption an image; transcribe audio; predict numbers.
-
-    An INPUT is a text, a .txt or .md file, or - for standard input; the path of an image (PNG, JPEG, WebP, GIF, BMP);
-    a .safetensors file with an image's regions; an audio file (WAV, FLAC, OGG, MP3); or numbers such as 10,20,30.
-    There may be several."""
+    """The command ``jumok run``."""
     texts = read_arguments(inputs)
 
     from jumok.checkpoint import load
@@ -145,23 +99,23 @@ def _print_answer(task: str, answer: list[Any], output: CommandOutput) -> None:
     if task == "fill":
         for number, candidates in enumerate(answer, start=1):
             if len(answer) > 1:
-                output.print(f"masked position {number}")
+                output.print(TEXTS("masked_position", number=number))
             for row in candidates:
                 output.print(f"{row['share']:6.3f}  {row['token']}")
     elif task == "embed":
         numbers = " ".join(f"{number:.4f}" for number in answer[:NUMBERS_SHOWN])
-        output.print(f"{len(answer)} numbers: {numbers} ... (--json prints all)")
+        output.print(TEXTS("embedding", count=len(answer), numbers=numbers))
     elif task == "classify":
         for row in answer[:CLASSES_SHOWN]:
-            output.print(f"{row['share']:6.3f}  {_name_class(row)}")
+            output.print(f"{row['share']:6.3f}  {output.select(_name_class(row))}")
     else:  # score and predict
         output.print(" ".join(f"{number:g}" for number in answer))
 
 
-def _name_class(row: dict[str, Any]) -> str:
+def _name_class(row: dict[str, Any]) -> str | Text:
     """Return a class's name, or its number. Names come from a file, so control characters are removed."""
     if row["name"] is None:
-        return f"class {row['class']}"
+        return TEXTS("class", number=row["class"])
     return "".join(letter if letter.isprintable() else " " for letter in row["name"])
 
 
@@ -185,13 +139,15 @@ def _print_transcripts(loaded: Loaded, paths: list[str], options: dict[str, Any]
     words = options.pop("words", False)
     if words and chosen_format == "text":
         raise ArgumentError("--words needs an output with times: --json, --srt or --vtt")
+    if "spoken" in options:
+        options["language"] = options.pop("spoken")
     if options.pop("translate", False):
         options["task"] = "translate"
     for name in options:
         if name not in ("language", "task", "beams"):
             raise ArgumentError(
                 f"--{name.removesuffix('s') if name == 'stops' else name.replace('_', '-')} is not for audio; a "
-                "transcription takes --language, --translate, --beams, --words, --srt, --vtt and --json"
+                "transcription takes --spoken, --translate, --beams, --words, --srt, --vtt and --json"
             )
     settings = parse_transcription_settings(options)
     if chosen_format in ("srt", "vtt") and len(paths) > 1:

@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jumok import defaults
+from jumok.translation import translate
 
 from .arguments import load_and_prepare, parse_layer
-from .command import (
-    Command,
-    add_picture_options,
-    check_picture_paths,
-    json_option,
-    language_option,
-    list_given_options,
-    show_status,
-)
+from .command import add_picture_options, check_picture_paths, json_option, list_given_options, show_status
 from .command_output import CommandOutput
+from .help import Command
 from .page_hint import EXAMPLE, STEPS, TRAINED_STEPS, print_page_hint
 
 if TYPE_CHECKING:
@@ -41,68 +35,42 @@ CELL = 8  # terminal cells of a number
 MAX_LABEL = 12  # terminal cells of a label
 
 
-@click.command(
-    cls=Command,
-    short_help="Print the attention formula step by step, with every number.",
-    epilog="""Examples:
-  jumok steps
-  jumok steps causal
-  jumok steps "the cat sat on the mat" --causal --png weights.png
-  jumok steps "la maison bleue" --source "the blue house"
-  jumok steps "나는 학교에 간다" --heads 4 --language ko
-  jumok steps --scores "2.1 1.5; 1.3 2.5" --causal
-  jumok steps "cat mat" --query "1 0; 0 1" --key "1 0; 1 1" --value "10 0; 0 10"
-  jumok steps --model smollm2 --layer 13 --head 8 "The cat sat on the mat"
-  jumok steps one-hot --json
-""",
-)
+@click.command(cls=Command)
 @click.argument("arguments", metavar="[EXAMPLE]... | [TEXT]", nargs=-1)
-@click.option("--source", metavar="TEXT", help="Attend from TEXT to this other sentence (cross-attention).")
-@click.option("--scores", metavar="MATRIX", help='Start from these scores: "2.1 1.5; 1.3 2.5" has two rows.')
-@click.option("--query", metavar="MATRIX", help="Start from these queries; needs --key and --value.")
-@click.option("--key", metavar="MATRIX", help="The keys, as wide as the queries.")
-@click.option("--value", metavar="MATRIX", help="The values, one row for each key; also for --scores.")
-@click.option("--causal", is_flag=True, help="Allow only keys at the query's own position and before.")
-@click.option("--unscaled", is_flag=True, help="Do not divide by the square root of the width.")
-@click.option("--heads", type=click.IntRange(1, 64), help="Show a multi-head attention with this many heads.")
-@click.option(
-    "--width",
-    type=click.IntRange(1, 4096),
-    help="The width of the random word vectors.  [default: 4, or 16 for each of --heads]",
-)
-@click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the random numbers."
-)
-@click.option("--model", metavar="MODEL", help="Show one head of this model when it reads TEXT.")
-@click.option("--layer", default="0", show_default=True, help="The layer of the model: its number or its name.")
-@click.option("--head", type=int, default=0, show_default=True, help="The head of the model; -1 is the last.")
-@language_option
-@add_picture_options("the weights")
+@click.option("--source", metavar="TEXT")
+@click.option("--scores", metavar="MATRIX")
+@click.option("--query", metavar="MATRIX")
+@click.option("--key", metavar="MATRIX")
+@click.option("--value", metavar="MATRIX")
+@click.option("--causal", is_flag=True)
+@click.option("--unscaled", is_flag=True)
+@click.option("--heads", type=click.IntRange(1, 64))
+@click.option("--width", type=click.IntRange(1, 4096))
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--model", metavar="MODEL")
+@click.option("--layer", default="0", show_default=True)
+@click.option("--head", type=int, default=0, show_default=True)
+@add_picture_options
 @json_option
 @click.pass_context
 def steps(
     context: click.Context,
     /,
     arguments: tuple[str, ...],
-    language: str | None,
     png: Path | None,
     svg: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Print the attention formula line by line, with an explanation, the shape and the numbers of each line: for
-    EXAMPLE (mixture, one-hot, causal, scores, sentence, multi-head; default: all), for the words of TEXT with random
-    parameters, for scores or matrices, or for one head of a model that reads TEXT. Where a published text prints other
-    numbers than its example gives, they are shown beside ours. With --scores or --query, the words of TEXT label the
-    rows."""
+    """The command ``jumok steps``."""
     paths = check_picture_paths(png, svg)
-    output = CommandOutput(as_json, language)
+    output = CommandOutput(as_json)
     examples = _build_examples(context, arguments, options, as_json)
     if paths and len(examples) > 1:
         raise click.UsageError(f"a picture shows one example; name one of {', '.join(examples)}")
     figures = [_draw_weights(example, path, output.language) for path in paths for example in examples.values()]
     if as_json:
-        fields = {name: _describe_as_json(example, output.language) for name, example in examples.items()}
+        fields = {name: _describe_as_json(example) for name, example in examples.items()}
         if figures:
             fields = {name: {**row, "pictures": figures} for name, row in fields.items()}
         output.print_json(fields)
@@ -111,11 +79,11 @@ def steps(
         _print_example(name, example, output)
     output.print_written(figures)
     if options["model"] is not None:
-        print_page_hint((options["model"], *arguments), STEPS, output.language)
+        print_page_hint((options["model"], *arguments), STEPS)
     elif "sentence" in examples and arguments and arguments[0] not in examples:
-        print_page_hint((EXAMPLE[0], arguments[0]), TRAINED_STEPS, output.language)
+        print_page_hint((EXAMPLE[0], arguments[0]), TRAINED_STEPS)
     else:
-        print_page_hint(EXAMPLE, TRAINED_STEPS, output.language)
+        print_page_hint(EXAMPLE, TRAINED_STEPS)
 
 
 def _build_examples(
@@ -215,15 +183,14 @@ def _build_model_example(arguments: tuple[str, ...], options: dict[str, Any], as
     )
 
 
-def _describe_as_json(example: Example, language: str) -> dict[str, Any]:
+def _describe_as_json(example: Example) -> dict[str, Any]:
     """Return an example as JSON fields."""
     return {
-        "title": example.title.select(language),
-        "language": language,
+        "title": example.title.english,
         "words": example.words,
         "source": example.source,
-        "steps": [_describe_step(step, language) for step in example.steps],
-        "remark": example.remark.select(language),
+        "steps": [_describe_step(step) for step in example.steps],
+        "remark": example.remark.english,
     }
 
 
@@ -235,7 +202,7 @@ def _print_example(name: str, example: Example, output: CommandOutput) -> None:
         arrow = f"  ->  {' '.join(example.source)}" if example.source else ""
         output.print(f"  {' '.join(example.words)}{arrow}")
     for step in example.steps:
-        output.print(f"  {step.formula}  {step.shape}{_mark_shape(step, language)}")
+        output.print(f"  {translate(step.formula)}  {step.shape}{_mark_shape(step, language)}")
         output.print(f"    {step.explanation.select(language)}")
         _print_numbers(step, output)
     if example.remark.select(language):
@@ -264,10 +231,10 @@ def _name_weights(example: Example, weights: Step) -> str:
     return head if is_head else example.steps[example.steps.index(weights) - 1].formula  # compared by identity
 
 
-def _describe_step(step: Step, language: str) -> dict[str, Any]:
+def _describe_step(step: Step) -> dict[str, Any]:
     return {
         "formula": step.formula,
-        "explanation": step.explanation.select(language),
+        "explanation": step.explanation.english,
         "shape": step.shape,
         "rows": list(step.rows),
         "columns": list(step.columns),

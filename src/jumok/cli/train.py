@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command import Command, list_given_options
+from jumok.bilingual_text import Text, Texts
+from jumok.translation import translate
+
+from .command import json_option, list_given_options
 from .command_output import CommandOutput
+from .help import Command
 
 if TYPE_CHECKING:
     from jumok.training import Outcome
@@ -23,51 +27,35 @@ KEPT_BY_RUN = (
     "out", "data", "start", "changes", "skip_bad", "encoding", "dry_run", "epochs", "batch", "seed", "save_every",
 )  # fmt: skip
 FIELD_OPTIONS = ("steps", "epochs", "batch", "save_every", "seed", "threads")  # options that --set can change too
-GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Training settings"}
+TEXTS = Texts(__file__)
 
 
-@click.command(
-    cls=Command,
-    short_help="Train a model with a recipe, or resume a run.",
-    epilog="""Examples:
-  jumok train --list
-  jumok train --list text
-  jumok train numbers
-  jumok train text --data book.txt --steps 500 --out runs/book
-  jumok train text --data letters/ --set width=256 --set layers=6
-  jumok train sentiment --data reviews.csv --set text=review --set label=stars --dry-run
-  jumok train --resume runs/book
-  jumok train --resume runs/book --threads 1
-  jumok train text --from smollm2 --data letters/ --steps 200
-  jumok train text --processes 2 --parallel fsdp
-""",
-)
+@click.command(cls=Command)
 @click.argument("recipe", required=False)
-@click.option("--list", "listed", is_flag=True, help="List the recipes, or the fields of RECIPE.")
-@click.option("--resume", type=click.Path(path_type=Path), help="Continue the run in this folder.")
-@click.option("--steps", type=click.IntRange(1), help="Number of updates.")
-@click.option("--epochs", type=click.IntRange(1), help="Passes over the training data, instead of --steps.")
-@click.option("--batch", type=click.IntRange(1), help="Examples per update, over all processes.")
-@click.option("--save-every", type=click.IntRange(1), help="Updates between checkpoints.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of all random numbers.")
-@click.option("--threads", type=click.IntRange(0), help="Threads on a CPU.  [default: all that large steps can use]")
-@click.option("--out", type=click.Path(path_type=Path), help="New folder for the run.  [default: runs/RECIPE-1, ...]")
-@click.option("--data", help="Your own file or folder, a name of the catalogue, or sentences (generated).")
-@click.option("--encoding", help="Encoding of your text files, such as cp949.  [default: utf-8]")
-@click.option("--dry-run", is_flag=True, help="Read the data, print counts and examples, and stop.")
-@click.option("--from", "start", help="Start from this model: a folder, a run or a name.")
-@click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field; can be repeated.")
-@click.option("--skip-bad", is_flag=True, help="Skip lines that cannot be read, and count them.")
-@click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Number of processes.")
-@click.option("--parallel", type=click.Choice(["ddp", "fsdp"]), help="How they share the work.  [default: ddp]")
-@click.option("--restarts", default=0, show_default=True, type=click.IntRange(0), help="Restarts after a process dies.")
-@click.option("--device", help="cpu, cuda, mps ...  [default: the fastest]")
-@click.option("--tensorboard", is_flag=True, help="Write TensorBoard events into the run's folder.")
-@click.option("--wandb", is_flag=True, help="Send metrics to Weights & Biases.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, without progress.")
+@click.option("--list", "listed", is_flag=True)
+@click.option("--resume", type=click.Path(path_type=Path))
+@click.option("--steps", type=click.IntRange(1))
+@click.option("--epochs", type=click.IntRange(1))
+@click.option("--batch", type=click.IntRange(1))
+@click.option("--save-every", type=click.IntRange(1))
+@click.option("--seed", type=click.IntRange(0))
+@click.option("--threads", type=click.IntRange(0))
+@click.option("--out", type=click.Path(path_type=Path))
+@click.option("--data")
+@click.option("--encoding")
+@click.option("--dry-run", is_flag=True)
+@click.option("--from", "start")
+@click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE")
+@click.option("--skip-bad", is_flag=True)
+@click.option("--processes", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--parallel", type=click.Choice(["ddp", "fsdp"]))
+@click.option("--restarts", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--device")
+@click.option("--tensorboard", is_flag=True)
+@click.option("--wandb", is_flag=True)
+@json_option
 def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, **options: Any) -> None:
-    """Train a model with RECIPE in a new folder, which jumok run FOLDER ... can use as a model, and --resume FOLDER can
-    continue."""
+    """The command ``jumok train``."""
     output = CommandOutput(as_json)
     if listed:
         _print_list(recipe, output, options)
@@ -102,7 +90,7 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
         if folder is None or not (folder / "run.json").is_file():
             raise
         command = format_resume_command(folder, options["processes"], options["parallel"])
-        click.echo(f"stopped; continue with: {command}", err=True)
+        click.echo(output.select(TEXTS("run.stopped", command=command)), err=True)
         sys.exit(130)
     except LostProcessError as error:
         if LAUNCHER_VARIABLE not in os.environ:
@@ -110,7 +98,7 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
         if "JUMOK_TIMEOUT" in str(error):  # no process has failed, so only this one knows the reason
             output.warn(str(error))
         sys.exit(LOST_PROCESS_CODE)  # the process that started this one says which process failed
-    _print_outcome(outcome, as_json, options)
+    _print_outcome(outcome, output, options)
 
 
 def _check_usage(recipe: str | None, resume: Path | None) -> None:
@@ -171,35 +159,38 @@ def _rerun_in_processes(recipe: str | None, resume: Path | None, options: dict[s
     if outcome.output:
         click.echo(outcome.output, err=True)
     if outcome.problem is not None:
-        saved = "the saved checkpoints are complete" if run_folder.list_checkpoints(folder) else "nothing was saved yet"
+        output = CommandOutput()
+        saved = TEXTS("run.saved" if run_folder.list_checkpoints(folder) else "run.not_saved")
         command = format_resume_command(folder, processes, options["parallel"])
-        advice = f". Continue with: {command}" if run_folder.is_run(folder) else ""
-        CommandOutput().warn(f"{outcome.problem}; {saved}{advice}")
+        advice = TEXTS("run.advice", command=command) if run_folder.is_run(folder) else ""
+        problem = Text(outcome.problem, translate(outcome.problem))
+        output.warn(output.select(TEXTS("run.problem", problem=problem, saved=saved, advice=advice)))
     return outcome.code
 
 
-def _print_outcome(outcome: Outcome, as_json: bool, options: dict[str, Any]) -> None:
+def _print_outcome(outcome: Outcome, output: CommandOutput, options: dict[str, Any]) -> None:
     """Print the report, and exit with 128 + the signal's number if a signal stopped the run."""
     from jumok.recipes.run_record import format_resume_command
 
-    folder, done, steps = outcome.folder, outcome.progress.step, options["steps"]
+    as_json, folder, done, steps = output.as_json, outcome.folder, outcome.progress.step, options["steps"]
     is_main = os.environ.get("RANK", "0") == "0"
     if outcome.signal is not None:
         if is_main and as_json:  # otherwise the display has shown it
             command = format_resume_command(folder, options["processes"], options["parallel"])
-            click.echo(f"stopped at step {done:,}; continue with: {command}", err=True)
+            click.echo(output.select(TEXTS("run.stopped_at", step=done, command=command)), err=True)
         sys.exit(128 + outcome.signal)
     if not is_main:
         return
 
     if not outcome.trained and not as_json:
-        fewer = f" (nothing to do for {steps:,} steps)" if steps is not None and steps < done else ""
-        click.echo(f"this run is finished: {done:,} steps{fewer}. Its report is in {folder / 'report.md'}")
+        fewer = TEXTS("run.fewer", steps=steps) if steps is not None and steps < done else ""
+        output.print(TEXTS("run.finished", steps=done, fewer=fewer, report=folder / "report.md"))
         return
     report = (folder / ("report.json" if as_json else "report.md")).read_text(encoding="utf-8")
     click.echo(report.rstrip())
     if not as_json:
-        click.echo(f"\nuse it: jumok run {shlex.quote(str(folder))} {_find_example(outcome)}", err=True)
+        hint = TEXTS("run.use", folder=shlex.quote(str(folder)), example=_find_example(outcome))
+        click.echo(output.select(hint), err=True)
 
 
 def _find_example(outcome: Outcome) -> str:
@@ -223,7 +214,7 @@ def _print_list(recipe: str | None, output: CommandOutput, options: dict[str, An
     if output.as_json:
         output.print_json(rows)
     elif recipe is None:
-        output.print_table("ll", [(row["recipe"], row["what"]) for row in rows])
+        output.print_table("ll", [(row["recipe"], translate(row["what"])) for row in rows])
     else:
         _print_fields(rows, output)
 
@@ -234,16 +225,17 @@ def _print_fields(rows: list[dict[str, Any]], output: CommandOutput) -> None:
         if number:
             output.print()
         fields = [(row["field"], _format_default(row["default"]), _describe_meaning(row)) for row in members]
-        output.print_table("lll", fields, (GROUP_TITLES[group], "default", "meaning"))
+        headings = TEXTS(f"groups.{group}"), TEXTS("headings.default"), TEXTS("headings.meaning")
+        output.print_table("lll", fields, headings)
 
 
 def _format_default(default: Any) -> str:
     if isinstance(default, str):
-        return default
+        return translate(default)
     return "-" if default is None else json.dumps(default)
 
 
 def _describe_meaning(row: dict[str, Any]) -> str:
     options = f" ({', '.join(row['options'])})" if "options" in row else ""
-    condition = f"; {row['condition']}" if row["condition"] else ""
-    return f"{row['help']}{options}{condition}"
+    condition = f"; {translate(row['condition'])}" if row["condition"] else ""
+    return f"{translate(row['help'])}{options}{condition}"

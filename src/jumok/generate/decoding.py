@@ -16,6 +16,7 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, ContextWarning
 from jumok.models import EncoderDecoder, Model, Output
 from jumok.reporting import Report
+from jumok.translation import translate
 
 DEFAULT_LIMIT = 64  # new tokens, where the caller of a decoding loop gives no limit
 SLIDE_DIVISOR = 4  # a full window drops 1/4 of the context: a smaller part would be recomputed more often
@@ -25,7 +26,7 @@ StepLogits = Float[Tensor, "batch step vocab"]
 
 def warn_about_context(message: str) -> None:
     """Issue a ``ContextWarning``."""
-    warnings.warn(message, ContextWarning, stacklevel=2)
+    warnings.warn(translate(message), ContextWarning, stacklevel=2)
 
 
 class IncrementalDecoder(ABC):

@@ -5,31 +5,25 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from jumok import defaults
-from jumok.cli.arguments import (
-    input_to_json,
-    limit_option,
-    load_and_prepare,
-    parse_layer,
-    summarize_input,
-)
+from jumok.cli.arguments import input_to_json, limit_option, load_and_prepare, parse_layer, summarize_input
 from jumok.cli.command import (
-    Command,
     add_picture_options,
     add_shading_options,
     check_picture_paths,
     json_option,
-    language_option,
     show_progress,
     show_status,
 )
 from jumok.cli.command_output import CommandOutput
+from jumok.cli.help import Command
 from jumok.cli.page_hint import LOOK, print_page_hint
 from jumok.cli.page_options import PageOptions, add_page_options, check_page_options, open_page, write_page
+from jumok.translation import translate
 
 from .look_reports import (
     TEXTS,
@@ -69,7 +63,6 @@ class LookOptions:
     scale: str
     skip_first: bool
     as_heat_map: bool
-    language: Literal["en", "ko"] | None
     as_json: bool
 
 
@@ -109,13 +102,11 @@ class LookResult:
 
     def print(self, output: CommandOutput) -> None:
         """Print the reports."""
-        output.print(f"{self.loaded.family}, {summarize_input(self.labelled)}\n")
+        output.print(f"{self.loaded.family}, {output.select(summarize_input(self.labelled))}\n")
         if self.hidden:
             output.print(TEXTS("hidden", names=", ".join(dict.fromkeys(self.hidden))))
         if self.capture.has_only_maps and self.support is not None:
-            output.print(
-                f"maps only: the model returned these maps itself, and edits are not possible ({self.support.reason})\n"
-            )
+            output.print(TEXTS("maps_only", reason=translate(self.support.reason)))
         if self.between is not None:
             self.between.print(output)
         else:
@@ -127,71 +118,20 @@ class LookResult:
                 self.report.print_sources(output)
 
 
-@click.command(
-    cls=Command,
-    short_help="Show where every head of a model attends.",
-    epilog="""Examples:
-  jumok look "the cat sat; the cat"
-  jumok look tiny "주목은 어텐션이다. 주목은" --words
-  jumok look smollm2 "When Mary and John went to the store, John gave a drink to" --top 2
-  jumok look smollm2 "The animal didn't cross the street because it was too tired" --query it --skip-first
-  jumok look smollm2 "The animal didn't cross the street because it was too tired" --query it --between animal,street
-  jumok look smollm2 story.txt --layer 3 --head 1 --png map.png
-  jumok look runs/translate-1 "Save file" --layer decoder.0.cross --json
-  jumok look whisper-tiny-en talk.wav --png listening.png
-  jumok look whisper-tiny-en talk.wav --from 30 --layer decoder.3.cross --head 2
-  jumok look my-vit cat.png --png heads.png
-  jumok look my-vit cat.png --layer 3 --query 2,5 --png patch.png
-  jumok look "the cat sat; the cat" --open
-  jumok look smollm2 story.txt --open --port 8899 --allow-host localhost:9000
-  jumok look translator "나는 매일 학교에 간다" --html page.html
-""",
-)
+@click.command(cls=Command)
 @click.argument("arguments", metavar="[MODEL] INPUT", nargs=-1)
-@click.option("--layer", help="Only this layer: its number, counted from 0 (-1 is the last), or its name.")
-@click.option("--head", type=int, help="Only this head, counted from 0; -1 is the last.")
-@click.option(
-    "--top",
-    default=defaults.TOP_SOURCES,
-    show_default=True,
-    type=click.IntRange(1),
-    help="The number of keys to show for each token.",
-)
-@click.option(
-    "--query",
-    metavar="TOKEN",
-    help="Only the keys of this token in every head, and how many heads prefer which key: its text (the last "
-    "occurrence) or its position. --skip-first leaves the first key out.",
-)
-@click.option(
-    "--between",
-    metavar="WORD,WORD",
-    help="With --query: how many heads put more weight on which of two words, and what their ablation changes.",
-)
-@click.option(
-    "--words",
-    "by_words",
-    is_flag=True,
-    help="Merge tokens into words: sum over keys, mean over queries. Hides special tokens such as [CLS] and </s>.",
-)
-@click.option(
-    "--scores", "show_scores", is_flag=True, help="Print all scores that the kinds of heads are derived from."
-)
+@click.option("--layer")
+@click.option("--head", type=int)
+@click.option("--top", default=defaults.TOP_SOURCES, show_default=True, type=click.IntRange(1))
+@click.option("--query", metavar="TOKEN")
+@click.option("--between", metavar="WORD,WORD")
+@click.option("--words", "by_words", is_flag=True)
+@click.option("--scores", "show_scores", is_flag=True)
 @limit_option
-@click.option(
-    "--from",
-    "begin",
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    help="Of a recording that is longer than the model reads at once (30 s), look at the part that begins here.",
-)
-@add_picture_options(
-    "the head, the heads of the layer, or all heads with a row for each layer; for an image, weights over it, and for "
-    "audio its spectrogram with words and weights,"
-)
+@click.option("--from", "begin", type=click.FloatRange(0), metavar="SECONDS")
+@add_picture_options
 @add_shading_options
-@click.option("--heat-map", "as_heat_map", is_flag=True, help="For an image or audio, draw queries by keys instead.")
-@language_option
+@click.option("--heat-map", "as_heat_map", is_flag=True)
 @json_option
 @add_page_options
 @click.pass_context
@@ -206,9 +146,7 @@ def look(
     without_browser: bool,
     **given_options: Any,
 ) -> None:
-    """Show where every head of MODEL (default: tiny) attends when it reads INPUT: a text, a .txt file, an image,
-    audio, numbers, or - for standard input. Prints the kind of each head, and the keys with the largest weights for
-    each token. Pictures of an image show its patches: by default where the class token looks in the last layer."""
+    """The command ``jumok look``."""
     options = LookOptions(**given_options)
     page = PageOptions(is_open, html, host, port, allowed_hosts, without_browser)
     check_page_options(context, page)
@@ -223,7 +161,7 @@ def look(
 
     words = _check_options(options)
     paths = check_picture_paths(options.png, options.svg)
-    output = CommandOutput(options.as_json, options.language)
+    output = CommandOutput(options.as_json)
     result = _inspect(options, words, output)
     if paths:
         from .look_pictures import draw_pictures
@@ -235,7 +173,7 @@ def look(
         return
     result.print(output)
     output.print_written(paths)
-    print_page_hint(options.arguments, LOOK, output.language)
+    print_page_hint(options.arguments, LOOK)
 
 
 def _check_options(options: LookOptions) -> tuple[str, str] | None:

@@ -51,8 +51,7 @@ class HeadReport:
             kinds = [row.get(name, "-") for name in ("kind", "kind_without_first", "kind_on_repeats")]
             distances = [f"{row['distance']:.1f}", f"{row['future']:.6f}"] if "kind" in row else ["-", "-"]
             rows.append([row["layer"], row["head"], *kinds, f"{row['entropy']:.2f}", *distances])
-        headings = ("layer", "head", "kind", "without 1st", "on repeats", "entropy", "distance", "future")
-        output.print_table("rrlllrrr", rows, headings)
+        output.print_table("rrlllrrr", rows, TEXTS.list("heads.headings"))
 
         worst = max(self.heads, key=lambda row: float(row["sums"]))
         is_exact = worst["sums"] < 1e-4
@@ -76,7 +75,7 @@ class HeadReport:
         for row in self.tokens[-TOKENS_SHOWN:]:
             if has_target and row["side"] != side:
                 side = row["side"]
-                output.print(f" {side}:")
+                output.print(TEXTS(f"sources.{side}"))
             sources = "   ".join(
                 f"{source['label']}[{source['key']}] {source['weight']:.2f} ({source['layer']}.{source['head']})"
                 for source in row["sources"]
@@ -90,14 +89,14 @@ class HeadReport:
         thresholds = {**KEY_KINDS, **OTHER_KINDS}
         names = [name for name in thresholds if any(name in row.get("scores", {}) for row in self.heads)]
         if not names:
-            output.print("\nno scores: the heads attend from one input to another")
+            output.print(TEXTS("heads.no_scores"))
             return
-        rows = [["threshold", *(f"{thresholds[name]:.2f}" for name in names)]]
+        rows: list[list[object]] = [[TEXTS("heads.threshold"), *(f"{thresholds[name]:.2f}" for name in names)]]
         for row in self.heads:
             for title, field in ((f"{row['layer']}.{row['head']}", "scores"), ("-", "scores_without_first")):
                 scores = row.get(field, {})
                 rows.append([title, *(f"{scores[name]:.2f}" if name in scores else "" for name in names)])
-        output.print("\nscores: all keys, and below without the first key (-):")
+        output.print(TEXTS("heads.scores"))
         output.print_table("l" + "r" * len(names), rows, ["", *names], indent=2)
 
 
@@ -138,13 +137,7 @@ class QueryReport:
             counts.append((sum(count for count, _ in other_keys), text))
         if without_sources := sum(not row["sources"] for row in heads):
             counts.append((without_sources, TEXTS("query.no_key")))
-        rows = [
-            [
-                TEXTS("query.head" if count == 1 else "query.heads", count=count).select(output.language),
-                key if isinstance(key, str) else key.select(output.language),
-            ]
-            for count, key in counts
-        ]
+        rows = [[TEXTS("query.head" if count == 1 else "query.heads", count=count), key] for count, key in counts]
         output.print_table("rl", rows, indent=2)
 
         remaining = len(heads) - HEADS_SHOWN
@@ -228,7 +221,8 @@ class BetweenReport:
         effects = self._list_effects()
         if self.effects is not None:
             output.print(TEXTS("between.measured", token=self.predicted, clean=self.effects.clean))
-        headings = ["prefers", "head", *(word.text for word in words)]
+        prefers, head_heading, effect_heading = TEXTS.list("between.headings")
+        headings = [prefers, head_heading, *(word.text for word in words)]
         rows = []
         for index, word in enumerate(words):
             for row in self.choice.rank_preferring(index)[:HEADS_OF_WORD_SHOWN]:
@@ -240,7 +234,7 @@ class BetweenReport:
                 rows.append(cells)
         output.print()
         if effects:
-            output.print_table("llrrrl", rows, [*headings, "effect", f"rank of {len(effects)}"])
+            output.print_table("llrrrl", rows, [*headings, effect_heading, TEXTS("between.rank", count=len(effects))])
             self._print_averages(effects, output)
         else:
             output.print_table("llrr", rows, headings)
@@ -269,7 +263,7 @@ class BetweenReport:
 
 def _print_average(numbers: list[float], name: Text, output: CommandOutput) -> None:
     if numbers:
-        output.print(f"  {mean(numbers):+.2f}  {mean(map(abs, numbers)):.2f}  {name.select(output.language)}")
+        output.print(f"  {mean(numbers):+.2f}  {mean(map(abs, numbers)):.2f}  {output.select(name)}")
 
 
 def build_between_report(
@@ -339,7 +333,7 @@ class ListeningReport:
             [*(f"{number:7.2f}" for number in times), word.text]
             for word, times in zip(self.words, self._list_times(), strict=True)
         ]
-        output.print_table("rrrrl", rows, ("start", "end", "peak", "weight", "word"), indent=2)
+        output.print_table("rrrrl", rows, TEXTS.list("listening.headings"), indent=2)
         output.print(TEXTS("listening.legend"))
 
     def _list_times(self) -> list[tuple[float, float, float, float]]:

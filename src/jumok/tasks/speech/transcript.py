@@ -9,7 +9,6 @@ from typing import Any
 from jumok import defaults
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.errors import ArgumentError
-from jumok.reporting import get_reader_language
 
 MAX_BEAMS = 64  # each takes as long as a text of its own
 SAMPLING_TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -132,7 +131,7 @@ class Transcript:
 
 
 def describe_foreign_speech(tokens: SpeechTokens, segments: Sequence[Segment]) -> str | None:
-    """Return a sentence in the reader's language if an English-only model may have heard another language; or None.
+    """Return a sentence if an English-only model may have heard another language; or None.
 
     Such a model writes English words for any speech. If most windows are doubtful, the audio may be in another
     language, or hard to understand. Whisper's English models have times, but no languages.
@@ -144,11 +143,6 @@ def describe_foreign_speech(tokens: SpeechTokens, segments: Sequence[Segment]) -
     if 2 * len(doubtful) <= len(windows) or not doubtful:
         return None
     log_probability = sum(segment.log_probability for segment in windows) / len(windows)
-    if get_reader_language() == "ko":
-        return (
-            "이 모델은 영어만 압니다. 받아쓴 글의 확률이 낮거나 같은 말이 반복되므로"
-            f"(토큰당 {log_probability:.2f} nat) 다른 언어의 음성일 수 있습니다"
-        )
     return (
         f"this model knows English only, and its text is improbable or repeats itself ({log_probability:.2f} nats per "
         "token): the audio may be in another language"

@@ -1,0 +1,68 @@
+"""Translate messages that the package writes in English, such as errors, by the templates of ``translation.toml``."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+
+from jumok.reporting import get_reader_language
+
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+END = "; "  # of a sentence inside a message
+TWO_WORDS = re.compile(r"(\S+) and (\S+)")
+# no placeholder goes beyond a sentence, and the first word of a template is no place such as "data.csv:7: "
+ANY_TEXT, FIRST_TEXT = r"(?:(?!; ).)*?", r"(?:(?!; |: ).)*?"
+
+
+def translate(message: str, language: str | None = None) -> str:
+    """Return a message in a language, by default the reader's; what no template matches remains in English.
+
+    >>> translate("there is no folder notes; choose another folder", "ko")
+    'notes 폴더가 없습니다. 다른 폴더를 고르세요'
+    """
+    return _translate(message) if (language or get_reader_language()) == "ko" else message
+
+
+def _translate(message: str) -> str:
+    if (korean := _fill_template(message)) is not None:
+        return korean
+    sentence, end, advice = message.partition(END)
+    if end:
+        return f"{_translate(sentence)}. {_translate(advice)}"
+    location, colon, problem = message.partition(": ")  # such as "data.csv:7: the line is too long"
+    return f"{location}: {_translate(problem)}" if colon else message
+
+
+def _fill_template(message: str) -> str | None:
+    """Return the Korean of the first template that matches a message, with its values; None if none does."""
+    templates = read_templates()
+    if message in templates:
+        return templates[message]
+    for template, korean in templates.items():
+        parts = PLACEHOLDER.split(template)
+        if len(parts) == 1 or not all(part in message for part in parts[::2]):  # faster than the pattern
+            continue
+        if match := _compile(template).fullmatch(message):
+            values = {name: TWO_WORDS.sub(r"\1, \2", _translate(text)) for name, text in match.groupdict().items()}
+            return "".join(values.get(part, part) for part in PLACEHOLDER.split(korean))
+    return None
+
+
+@cache
+def read_templates() -> dict[str, str]:
+    """Return the Korean of every template, those with the most letters of their own first."""
+    groups = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+    templates = {template: korean for group in groups.values() for template, korean in group.items()}
+    return dict(sorted(templates.items(), key=lambda entry: -len(PLACEHOLDER.sub("", entry[0]))))
+
+
+@cache
+def _compile(template: str) -> re.Pattern[str]:
+    start, *parts = PLACEHOLDER.split(template)
+    pattern = re.escape(start)
+    for index, part in enumerate(parts):
+        text = ANY_TEXT if index or start else FIRST_TEXT
+        pattern += re.escape(part) if index % 2 else f"(?P<{part}>{text})"
+    return re.compile(pattern, re.DOTALL)
