@@ -14,6 +14,7 @@ import msgspec
 
 from jumok import __version__
 from jumok.errors import ArgumentError, JumokError
+from jumok.translation import translate
 
 from . import asks, messages
 from .asks import read_ask, read_id
@@ -45,7 +46,7 @@ class Start:
     tokenizer: object = None  # of a model that is not a name; None takes the model's own
     edits: tuple[Any, ...] = ()
     selection: messages.Selection | None = None
-    language: messages.Language | None = None  # None lets the browser decide
+    language: messages.Language | None = None  # None: the browser decides, and of messages the locale
     begin: float = 0.0  # of a recording, the second at which the part that the model reads begins
     questions: FolderQuestions | None = None
 
@@ -86,7 +87,7 @@ class Session:
         try:
             ask = read_ask(fields)
         except ArgumentError as error:
-            self._send(send, build_failure(read_id(fields), str(error), "invalid"))
+            self._fail(send, read_id(fields), str(error), "invalid")
             return
         if ask.queue:
             self._enqueue(Job(ask, send))
@@ -187,7 +188,7 @@ class Session:
         queue = self._run_queue if job.ask.queue == "runs" else self._map_queue
         if not queue.put(job):
             message = "this session is busy with other computations; try again in a moment"
-            self._send(job.send, build_failure(job.ask.id, message, "busy"))
+            self._fail(job.send, job.ask.id, message, "busy")
 
     def _drop_outdated(self, send: Send, queues: tuple[WorkQueue, ...]) -> None:
         def selects(job: Job) -> bool:
@@ -210,17 +211,18 @@ class Session:
                 answer = self._answer_about_run(job)
             if not isinstance(job.ask, asks.RunAsk):  # the client must learn of a run that is published
                 job.check()  # an answer after a cancellation would come too late
+            self._translate(answer[0])
             message = build_answer(job.ask.id, *answer)
         except Stopped:
             self._fail_stopped(job, job.stop_reason or "cancelled")
         except _OutdatedError:
             self._fail_stopped(job, "outdated")
         except JumokError as error:
-            self._send(job.send, build_failure(job.ask.id, str(error), "invalid"))
+            self._fail(job.send, job.ask.id, str(error), "invalid")
         except Exception:
             logger.exception("the ask %s failed", job.ask.kind)
             sentence = "this failed because of an error in the program; the terminal or notebook shows its log"
-            self._send(job.send, build_failure(job.ask.id, sentence, "internal"))
+            self._fail(job.send, job.ask.id, sentence, "internal")
         else:
             self._send(job.send, message)
 
@@ -320,7 +322,19 @@ class Session:
                 logger.exception("a watcher of the session failed")
 
     def _fail_stopped(self, job: Job, reason: Any) -> None:
-        self._send(job.send, build_failure(job.ask.id, REASON_SENTENCES[reason], reason))
+        self._fail(job.send, job.ask.id, REASON_SENTENCES[reason], reason)
+
+    def _fail(self, send: Send, ask_id: Any, sentence: str, reason: messages.Reason) -> None:
+        self._send(send, build_failure(ask_id, translate(sentence, self.start.language), reason))
+
+    def _translate(self, body: Any) -> None:
+        """Translate the sentences of an answer that the user reads; the page has the words of all others."""
+        for part in (body, getattr(body, "model", None)):
+            for name in ("note", "reason"):
+                if isinstance(text := getattr(part, name, None), str):
+                    setattr(part, name, translate(text, self.start.language))
+        if isinstance(body, messages.Run):
+            body.notes = [translate(note, self.start.language) for note in body.notes]
 
     def _send(self, send: Send, message: Message) -> None:
         """Send a message; a client whose connection fails is forgotten."""
