@@ -30,7 +30,8 @@ def _translate(message: str) -> str:
         return korean
     sentence, end, advice = message.partition(END)
     if end:
-        return f"{_translate(sentence)}. {_translate(advice)}"
+        parts = _translate(sentence), _translate(advice)
+        return message if parts == (sentence, advice) else ". ".join(parts)
     location, colon, problem = message.partition(": ")  # such as "data.csv:7: the line is too long"
     return f"{location}: {_translate(problem)}" if colon else message
 

@@ -132,7 +132,7 @@ def test_output_is_korean(arguments: list[str], tmp_path: Path, monkeypatch: pyt
         ["data"],
         ["models"],
         ["train", "--list", "text"],
-        ["run", "translator", "나는 우주선을 탔다"],
+        ["run", "translator", "나는 잔다"],
     ],
     ids=" ".join,
 )

@@ -56,7 +56,7 @@ def test_parts_of_a_message_are_translated_on_their_own() -> None:
     )
     assert translate(message, "en") == message
     assert translate("a sentence that is not in the file; choose one of a, b", "ko").endswith(". a, b 중에서 고르세요")
-    assert translate("no such thing: 1; 2", "ko") == "no such thing: 1. 2"
+    assert translate("no such thing: 1; 2", "ko") == "no such thing: 1; 2"
 
 
 def test_the_chosen_language_is_that_of_messages() -> None:
