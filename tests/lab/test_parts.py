@@ -103,7 +103,7 @@ def test_labels_are_the_entries_of_one_table_and_every_digit_is_equally_frequent
 
 @pytest.mark.slow
 def test_a_model_learns_the_task_and_not_without_attention(tmp_path: Path) -> None:
-    outcome = measure_parts((1,), steps=250, parts=("none", "attention"))
+    outcome = measure_parts((1,), parts=("none", "attention"))
     complete, blind = outcome.numbers["rows"]
     assert complete.quality.share > 0.9 and blind.quality.share < 0.25
     assert outcome.save_picture(tmp_path / "parts.png", "ko").exists()

@@ -35,7 +35,7 @@ from jumok.reporting import Progress
 TEXTS = Texts(__file__)
 
 DEPTHS = (1, 6)
-FULL: dict[str, Any] = {"runs": 3, "steps": 400}
+FULL: dict[str, Any] = {"runs": 3}
 PARTS = ("none", "attention", "positions", "heads", "feedforward", "norm", "residual", "norm_and_residual")
 KINDS = 8  # different digits
 WIDTH, HEADS = 32, 4
@@ -65,7 +65,7 @@ def measure_parts(
     depths: Sequence[int] = DEPTHS,
     *,
     runs: int = 1,
-    steps: int = 200,
+    steps: int = 400,
     parts: Sequence[str] = PARTS,
     seed: int = 0,
     progress: Progress | None = None,
