@@ -11,10 +11,11 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from jumok.data.batches.split import Split, assign_split
 
-from .korean_english_words import FINAL_RIEUL, choose_particle, get_final
+from .korean_english_words import FINAL_RIEUL, Tense, choose_particle, get_final
 from .korean_predicates import Predicate, Style, attach, make_past
 
 STORY_COUNT = 60_000  # of both splits together
@@ -115,7 +116,7 @@ def inflect(word: str, ending: str, style: Style) -> str:
     """
     stem = word.removesuffix("다")
     if ending in ("past", "present", "future"):
-        text = Predicate(stem).finish(ending, style, False)
+        text = Predicate(stem).finish(cast(Tense, ending), style, False)
     elif ending == "고 싶다":
         text = Predicate(stem).extend("고", " 싶").finish("past", style, False)
     else:
