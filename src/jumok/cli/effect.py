@@ -65,7 +65,7 @@ def effect(
     """The command ``jumok effect``."""
     from jumok.lens import effect as measure
     from jumok.lens.effects.effect_table import EffectFigure
-    from jumok.web.opened_model import explain_failures
+    from jumok.lens.lens_inputs import explain_failures
 
     kind = _choose_metric(**metric_options)
     _refuse_unused_options(context, over)

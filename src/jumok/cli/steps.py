@@ -168,7 +168,7 @@ def _split_labels(arguments: tuple[str, ...], source: str | None) -> dict[str, A
 def _build_model_example(arguments: tuple[str, ...], options: dict[str, Any], as_json: bool) -> Example:
     from jumok.lab.steps.model_steps import KEPT, build_model_steps
     from jumok.lens import Lens
-    from jumok.web.opened_model import explain_failures
+    from jumok.lens.lens_inputs import explain_failures
 
     if len(arguments) != 1:
         raise click.UsageError(f"--model reads one text, not {len(arguments)}; put the text in quotes")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, JumokError
 from jumok.models import Model
 
 from .capture.captured_attention import CapturedAttention
@@ -212,4 +212,20 @@ def explain_index_errors(model: nn.Module, context_length: int | None) -> Iterat
         raise ArgumentError(
             f"{type(model).__name__} reads at most {context_length:,} positions; "
             "the input is longer, or contains an unknown token"
+        ) from error
+
+
+@contextmanager
+def explain_failures(model: nn.Module) -> Iterator[None]:
+    """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
+    try:
+        yield
+    except (JumokError, OSError):
+        raise
+    except Exception as error:
+        if isinstance(model, Model):
+            raise
+        raise ArgumentError(
+            f"{type(model).__name__} cannot run on this input: {str(error)[:300]}; jumok.Lens(model).run(**inputs) "
+            "takes any tensors"
         ) from error

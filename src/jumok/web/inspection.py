@@ -13,6 +13,7 @@ from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError
 from jumok.lens import Edit
 from jumok.lens.huggingface.router import EDITABLE
+from jumok.lens.lens_inputs import explain_failures
 from jumok.lens.sites import SOURCE, TARGET, AxisSides
 from jumok.reporting import StageProgress
 from jumok.tasks.labelled_input import LabelledInput
@@ -22,7 +23,7 @@ from . import messages
 from .answers import predictions
 from .answers.input_media import Picture, Sound, draw_picture, get_sound
 from .answers.site_maps import SiteMap, describe_sites, locate_edits_in_windows
-from .opened_model import OpenedModel, Pass, explain_failures, get_clean_pass, run_pass, watch_taps
+from .opened_model import OpenedModel, Pass, get_clean_pass, run_pass, watch_taps
 
 if TYPE_CHECKING:
     from .folder_questions import AnsweredPrompt

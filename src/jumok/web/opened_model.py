@@ -17,8 +17,7 @@ from torch import nn
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
-from jumok.errors import ArgumentError, JumokError, describe_type
-from jumok.lab.steps.model_steps import KEPT
+from jumok.errors import ArgumentError, describe_type
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture, Edit, Lens
 from jumok.lens.effects.metrics import extract_answer
@@ -125,22 +124,6 @@ class OpenedModel:
         return locate_patches(self.loaded.model, pixels)
 
 
-@contextlib.contextmanager
-def explain_failures(model: nn.Module) -> Iterator[None]:
-    """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
-    try:
-        yield
-    except (JumokError, OSError):
-        raise
-    except Exception as error:
-        if isinstance(model, Model):
-            raise
-        raise ArgumentError(
-            f"{type(model).__name__} cannot run on this input: {str(error)[:300]}; jumok.Lens(model).run(**inputs) "
-            "takes any tensors"
-        ) from error
-
-
 def open_listed_model(listed: ListedModel, tokenizer: object = None) -> OpenedModel:
     """Open a model of the list, with the tokenizer that the user gave; None takes the model's own."""
     notes: list[str] = []
@@ -191,7 +174,7 @@ def run_pass(
     capture = lens.run(
         *labelled.positional,
         edits=edits,
-        keep=KEPT if keeps_more else (),
+        keep=("value", "output") if keeps_more else (),  # what the steps of a head show
         logits=True,
         reusable=keeps_more and clean is None,
         reuse=reuse,

@@ -198,7 +198,7 @@ def _inspect(options: LookOptions, words: tuple[str, str] | None, output: Comman
     """Run the model, and describe its heads or, with --query, the sources of one token."""
     from jumok.lens import Lens
     from jumok.lens.capture.head_figure import select_heads
-    from jumok.web.opened_model import explain_failures
+    from jumok.lens.lens_inputs import explain_failures
 
     loaded, labelled = load_and_prepare(options.arguments, options.limit, output.as_json, options.begin or 0.0)
     if options.begin is not None and labelled.audio is None:

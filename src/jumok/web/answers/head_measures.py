@@ -13,11 +13,12 @@ from jumok.lens.describe.head_profile import build_profiler
 from jumok.lens.describe.table_rows import build_table_rows
 from jumok.lens.effects import metrics
 from jumok.lens.effects.metrics import Metric
+from jumok.lens.lens_inputs import explain_failures
 from jumok.reporting import StageProgress
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.web import messages
 from jumok.web.inspection import Inspection
-from jumok.web.opened_model import explain_failures, watch_taps
+from jumok.web.opened_model import watch_taps
 
 from .site_maps import WindowMap
 
