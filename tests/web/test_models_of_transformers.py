@@ -73,7 +73,8 @@ def test_model_that_returns_only_maps(tmp_path) -> None:
         numpy.testing.assert_array_equal(read_map(client, run, 0, 1), stored)  # the table itself is not changed
         edit = {"edit": "Ablate", "layer": 0, "head": 0}
         assert client.fail("run", model=str(folder), text=TEXT, edits=[edit]).reason == "invalid"
-        assert client.fail("steps", run=run["run"], show="clean", site=0, head=0, query=1).reason == "invalid"
+        failure = client.fail("steps", run=run["run"], show="clean", site=0, head=0, query=1)
+        assert failure.reason == "invalid" and "returned these maps itself" in str(failure)
     finally:
         session.close()
 

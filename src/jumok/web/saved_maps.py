@@ -142,13 +142,15 @@ class MapStore:
     def _store_computed(self, site_map: SiteMap, head: int) -> ComputedWeights | None:
         """Store queries, keys and log-sum-exps; None if weights are not the exponential of a masked dot product."""
         calls = site_map.attention.calls
-        if len(calls) != 1 or isinstance(site_map, WindowMap) or calls[0].bias is not None:
+        if len(calls) != 1 or isinstance(site_map, WindowMap):
             return None
         (call,) = calls
+        if call.bias is not None or call.logsumexp is None:
+            return None
         positions = (call.query_positions, call.key_positions)
         is_counted_from_0 = all(isinstance(part, range) and part.start == 0 and part.step == 1 for part in positions)
         product, mask = call.score.fold_into_query(call.query), describe_mask(call.mask, head)
-        if call.logsumexp is None or not is_counted_from_0 or product is None or mask is None:
+        if not is_counted_from_0 or product is None or mask is None:
             return None
         query, scale = product
         group = head // (query.shape[1] // call.key.shape[1])
@@ -210,6 +212,5 @@ def _order_heads(site_maps: list[SiteMap], first: tuple[int, int]) -> Iterator[t
 
 def _measure_long(site_map: SiteMap) -> int:
     """Return how many bytes the queries, keys and log-sum-exps of a map take; about as many as a pooled map."""
-    calls = site_map.attention.calls
-    width = calls[0].query.shape[-1] if calls else 0
+    width = site_map.attention.calls[0].query.shape[-1]
     return 4 * width * (site_map.queries + site_map.keys) + 4 * site_map.queries

@@ -11,7 +11,7 @@ from jumok.attention.score import ScaledDot, Score
 from jumok.errors import ArgumentError
 from jumok.lab.steps.formula_steps import TEXTS, has_usual_scale
 from jumok.lab.steps.model_steps import HeadNumbers, read_head
-from jumok.lens.capture.captured_attention import CapturedCall
+from jumok.lens.capture.captured_attention import CapturedCall, WeightTable
 from jumok.lens.edits.edit_types import TemperatureScore
 from jumok.web import messages
 from jumok.web.opened_model import MAX_KEPT_POSITIONS, Pass
@@ -69,9 +69,10 @@ def describe_steps(shown: Pass, site: int, head: int, query: int, language: str)
 
 def _read_recorded(shown: Pass, name: str, window: int, head: int, row: int) -> HeadNumbers:
     """Return the numbers of one head for one query, in float64."""
-    if not shown.capture.attentions[name].calls:
+    calls = shown.capture.attentions[name].calls
+    if isinstance(calls[0], WeightTable):
         raise ArgumentError("the model returned these maps itself, so there are no queries and keys to compute with")
-    if len(shown.capture.attentions[name].calls) == 1 and f"{name}.value" not in shown.capture.activations:
+    if len(calls) == 1 and f"{name}.value" not in shown.capture.activations:
         raise ArgumentError(f"the computation is shown for inputs of at most {MAX_KEPT_POSITIONS:,} positions")
     return read_head(shown.capture, name, head, row=window, queries=slice(row, row + 1), dtype=torch.float64)
 

@@ -14,7 +14,7 @@ from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture, Edit, KnockOut
-from jumok.lens.capture.captured_attention import CapturedAttention, Tile
+from jumok.lens.capture.captured_attention import CapturedAttention, Tile, WeightTable
 from jumok.lens.edits.edit_base import as_tuple
 from jumok.lens.sites import SOURCE, TARGET, AxisSides
 from jumok.web import messages
@@ -134,9 +134,9 @@ def _title_stacks(capture: Capture) -> list[str]:
 
 def _describe_formula(attention: CapturedAttention) -> tuple[bool, bool, float | None]:
     """Return whether an attention is causal, whether it has a mask, and its scale; a table of weights has none."""
-    if not attention.calls:
-        return False, False, None
     call = attention.calls[0]
+    if isinstance(call, WeightTable):
+        return False, False, None
     ahead = None if call.mask is None else call.mask.band[1]
     scale = float(call.score.get_scale(call.query)) if isinstance(call.score, ScaledDot) else None
     return ahead is not None and ahead <= 0, call.mask is not None, scale
