@@ -92,6 +92,14 @@ def test_imports_follow_the_package_order() -> None:
         assert imported <= allowed, f"{path.relative_to(ROOT)} imports {sorted(imported - allowed)}"
 
 
+def test_maps_of_the_page_know_no_inspection() -> None:
+    files = sorted((PACKAGE / "web" / "maps").glob("*.py"))
+    assert len(files) > 3
+    for path in files:
+        imported = set(re.findall(r"jumok\.web(?:\.| import )(\w+)", path.read_text()))
+        assert imported <= {"asks", "messages", "maps"} and "from .." not in path.read_text(), path.name
+
+
 @pytest.mark.parametrize("folder", ["src", "tests", "bench", "examples"])
 def test_names_say_what_they_hold(folder: str) -> None:
     assert [str(binding) for binding in find_banned_names(ROOT / folder)] == []

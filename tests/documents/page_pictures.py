@@ -213,7 +213,7 @@ def speak_sentence() -> Iterator[tuple[Picture, ...]]:
     import torch
 
     from jumok.data.audio import flite
-    from jumok.web.answers.input_media import write_wav
+    from jumok.web.input_media import write_wav
 
     with TemporaryDirectory() as name:
         path = Path(name) / "talk.wav"

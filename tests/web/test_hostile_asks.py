@@ -212,7 +212,7 @@ def test_parse_accepts_asks() -> None:
 
 
 def test_unexpected_errors_are_logged_and_not_shown(client, monkeypatch, caplog) -> None:
-    from jumok.web.answers import tiles
+    from jumok.web.maps import tiles
 
     def fail(*arguments: object) -> None:
         raise RuntimeError("a secret path")

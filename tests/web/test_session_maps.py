@@ -13,8 +13,8 @@ import jumok
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.lens import Ablate, KnockOut
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.web.answers import tiles as tiles_module
-from jumok.web.answers.tiles import encode_differences, encode_weights
+from jumok.web.maps import tiles as tiles_module
+from jumok.web.maps.tiles import encode_differences, encode_weights
 from jumok.web.session import Session, Start
 
 TEXT = "the cat sat on the mat; the dog ran. " * 9  # 333 bytes: more than one tile

@@ -9,14 +9,14 @@ import torch
 
 import jumok
 from jumok.lens import Scale
-from jumok.web.answers import tiles
+from jumok.web.answers import token_weights
 
 TEXT = "the cat sat; the cat"
 
 
 @pytest.mark.parametrize("full_rows", [True, False])
 def test_token_lists_rows_and_columns_of_all_heads(client, monkeypatch, full_rows) -> None:
-    monkeypatch.setattr(tiles, "MAX_FULL_ROWS", 10**9 if full_rows else 0)
+    monkeypatch.setattr(token_weights, "MAX_FULL_ROWS", 10**9 if full_rows else 0)
     number = client.ask("run", model="tiny", text=TEXT, edits=[])["run"]
     token = client.ask("token", run=number, show="clean", sequence="source", position=9)
     with jumok.Lens("tiny") as lens:

@@ -20,9 +20,9 @@ from jumok.tasks.labelled_input import LabelledInput
 from jumok.tasks.speech.listening import transcribe_with_edits
 
 from . import messages
-from .answers import predictions
-from .answers.input_media import Picture, Sound, draw_picture, get_sound
-from .answers.site_maps import SiteMap, describe_sites, locate_edits_in_windows
+from .input_media import Picture, Sound, draw_picture, get_sound
+from .maps import predictions
+from .maps.site_maps import SiteMap, describe_sites, locate_edits_in_windows
 from .opened_model import OpenedModel, Pass, get_clean_pass, run_pass, watch_taps
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from jumok.tap import Listener, listen
 from jumok.tasks.labelled_input import LabelledInput, prepare_input
 from jumok.tasks.transformers_input import locate_patches
 
-from .answers import predictions
-from .answers.predictions import Predictions
-from .answers.site_maps import SiteMap, build_site_maps
+from .maps import predictions
+from .maps.predictions import Predictions
+from .maps.site_maps import SiteMap, build_site_maps
 from .messages import Effects, Kinds, Predicts
 from .model_list import ListedModel
 

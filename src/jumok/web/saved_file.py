@@ -29,9 +29,9 @@ from jumok.reporting import StageProgress
 from . import messages
 from .answers.head_measures import describe_kinds
 from .answers.head_steps import describe_steps
-from .answers.input_media import read_listening
 from .answers.python_code import write_code
 from .asks import MAX_TEXT
+from .input_media import read_listening
 from .inspection import Inspection, inspect_model, read_page_edits
 from .messages import Selection, encode_json
 from .model_list import list_models, simplify_reads

@@ -14,9 +14,9 @@ from jumok.attention.mask.position_masks import Causal, Edge, Window
 from jumok.reporting import Progress
 
 from . import messages
-from .answers.site_maps import SiteMap, WindowMap
-from .answers.tiles import Check, compute_thumbnails, encode_weights, pool_maps, read_values
 from .inspection import Inspection
+from .maps.site_maps import SiteMap, WindowMap
+from .maps.tiles import Check, compute_thumbnails, encode_weights, pool_maps, read_values
 from .messages import (
     ComputedWeights,
     ExactWeights,

@@ -1,1 +1,1 @@
-"""The answers of a session: tiles, predictions, steps, effects and Python code, computed from an inspection."""
+"""The answers of a session: a token in every head, steps, effects and Python code, computed from an inspection."""

@@ -12,16 +12,17 @@ from jumok.lens.sites import SOURCE, TARGET
 from jumok.threads import use_threads
 from jumok.web import asks, messages
 from jumok.web.asks import check_index
+from jumok.web.input_media import Sound, read_listening
 from jumok.web.inspection import Inspection
+from jumok.web.maps import tiles
+from jumok.web.maps.site_maps import SiteMap
 from jumok.web.messages import Reply
 from jumok.web.work_queue import Job
 
-from . import tiles
 from .head_measures import describe_kinds, measure_effects
 from .head_steps import describe_steps
-from .input_media import Sound, read_listening
 from .python_code import write_code
-from .site_maps import SiteMap
+from .token_weights import describe_token
 
 MAX_VALUES = 4096  # exact weights in one answer
 MODEL_ASKS = (asks.KindsAsk, asks.EffectAsk)  # they run the model, and choose its number of threads
@@ -114,7 +115,7 @@ def _answer_token(inspection: Inspection, ask: asks.TokenAsk, job: Job) -> Reply
     if not count:
         raise ArgumentError(f"this run has no {ask.sequence}")
     check_index("position", ask.position, count)
-    return tiles.describe_token(inspection, shown, ask.sequence, ask.position, job.check), ()
+    return describe_token(inspection, shown, ask.sequence, ask.position, job.check), ()
 
 
 def _answer_audio(inspection: Inspection, ask: asks.AudioAsk, job: Job) -> Reply:

@@ -18,9 +18,8 @@ from jumok.reporting import StageProgress
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.web import messages
 from jumok.web.inspection import Inspection
+from jumok.web.maps.site_maps import WindowMap
 from jumok.web.opened_model import watch_taps
-
-from .site_maps import WindowMap
 
 MAX_POSITIONS = 4096  # the complete maps of longer inputs would need gigabytes
 

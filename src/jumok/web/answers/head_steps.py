@@ -14,9 +14,8 @@ from jumok.lab.steps.model_steps import HeadNumbers, read_head
 from jumok.lens.capture.captured_attention import CapturedCall, WeightTable
 from jumok.lens.edits.edit_types import TemperatureScore
 from jumok.web import messages
+from jumok.web.maps.site_maps import WindowMap
 from jumok.web.opened_model import MAX_KEPT_POSITIONS, Pass
-
-from .site_maps import WindowMap
 
 MAX_KEYS = 64  # keys that are listed
 DIGITS = 7  # of the numbers in the answer

@@ -8,10 +8,9 @@ from dataclasses import MISSING, fields
 from jumok.attention import mask as masks
 from jumok.lens import Capture, Edit
 from jumok.web.inspection import Inspection
+from jumok.web.maps import predictions
+from jumok.web.maps.site_maps import WindowMap
 from jumok.web.messages import Selection
-
-from . import predictions
-from .site_maps import WindowMap
 
 LINE_LENGTH = 100  # a comment is cut to this
 SHORTEST_RANGE = 4  # adjacent positions that are written as a range

@@ -22,11 +22,13 @@ from jumok.lens.sites import SOURCE
 from jumok.tasks.speech import Word
 from jumok.tasks.speech.audio_window import POSITIONS_PER_SECOND
 from jumok.tasks.speech.listening import Head, compute_listening, list_timing_sites, locate_words
-from jumok.web import messages
+
+from . import messages
 
 if TYPE_CHECKING:
     from jumok.tasks.labelled_input import LabelledInput
-    from jumok.web.opened_model import OpenedModel, Pass
+
+    from .opened_model import OpenedModel, Pass
 
 LOUDEST = 255
 
