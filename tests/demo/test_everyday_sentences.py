@@ -7,6 +7,7 @@ from collections import defaultdict
 
 import pytest
 
+import jumok
 from jumok.data.datasets import korean_english_everyday as everyday
 from jumok.data.datasets import korean_english_words as words
 from jumok.data.datasets.korean_english_everyday import Manner
@@ -134,3 +135,11 @@ def test_english_words_are_inflected(pairs: dict[str, list[SentencePair]]) -> No
     used = {word.removesuffix("?") for pair in pairs["train"] for word in pair.english.split()}
     assert {"has", "wants", "taking", "went"} <= used
     assert not used & {"swiming", "takeing", "speaked", "cheapier", "gooder", "knifes", "haves", "gos", "wifes"}
+
+
+def test_vocabulary_of_the_translator_contains_every_word(pairs: dict[str, list[SentencePair]]) -> None:
+    tokenizer = jumok.load("translator").require_tokenizer()
+    for pair in [*pairs["train"], *pairs["held-out"], *list_phrase_pairs()]:
+        for sentence in (pair.korean, pair.variant, pair.english, pair.english_variant):
+            assert tokenizer.list_unknown(sentence) == [], sentence
+            assert tokenizer.decode(tokenizer.encode(sentence), special=False) == sentence

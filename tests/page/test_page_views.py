@@ -265,7 +265,7 @@ def test_another_text_and_another_model(address: str, open_page: OpenPage) -> No
     shown.page.wait_for_selector(".jk-error")
     shown.page.fill("textarea", "나는 책을 읽는다")
     shown.page.keyboard.press("Enter")
-    shown.page.wait_for_function("() => document.querySelectorAll('[data-sequence=source] .jk-chip').length === 7")
+    shown.page.wait_for_function("() => document.querySelectorAll('[data-sequence=source] .jk-chip').length === 6")
     answer = shown.page.locator("[data-sequence=target] .jk-chip").all_inner_texts()
     assert answer[1:] == ["I", "read", "a", "book"] and shown.read_link()["model"] == "translator"
 
