@@ -11,7 +11,7 @@ from torch import Tensor
 from jumok.axes import BiasValues
 from jumok.errors import ArgumentError, ShapeError
 
-from .grid import Grid
+from .grid import Grid, read_cells
 
 
 class Bias:
@@ -55,24 +55,37 @@ class Sum(Bias):
 
 
 @dataclass(frozen=True, eq=False)
-class T5Buckets(Bias):
-    """One learned number per head and bucket of distances (Raffel et al. 2020); made by ``t5``."""
+class BucketBias(Bias):
+    """One learned number per head and bucket of distances; a subclass says which bucket a cell belongs to."""
 
-    table: Tensor
-    bidirectional: bool
-    max_distance: int
+    table: Tensor  # [bucket, head]
+
+    def compute_buckets(self, grid: Grid) -> Tensor:
+        """Return the bucket of every cell, ``[batch or 1, 1, query, key]``."""
+        raise NotImplementedError
 
     def evaluate(self, grid: Grid) -> BiasValues:
         table = self.table[:, grid.heads.start : grid.heads.stop].to(grid.key.device)
-        buckets = self._compute_buckets(grid.key - grid.query).squeeze(1)  # [batch or 1, query, key]
-        return table[buckets].permute(0, 3, 1, 2)
+        return table[self.compute_buckets(grid).squeeze(1)].permute(0, 3, 1, 2)
 
-    def _compute_buckets(self, distance_ahead: Tensor) -> Tensor:
-        """Map key - query to bucket indices.
+    def check(self, grid: Grid) -> None:
+        _check_heads(type(self).__name__, self.table.shape[1], grid)
 
-        Near distances have one bucket each; far distances share buckets whose width grows logarithmically.
-        """
-        count = self.table.shape[0]
+    @property
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
+        return (self.table,)
+
+
+@dataclass(frozen=True, eq=False)
+class T5Buckets(BucketBias):
+    """Near distances have one bucket each; far ones share buckets whose width grows logarithmically (Raffel et al.
+    2020); made by ``t5``."""
+
+    bidirectional: bool
+    max_distance: int
+
+    def compute_buckets(self, grid: Grid) -> Tensor:
+        count, distance_ahead = self.table.shape[0], grid.key - grid.query
         if self.bidirectional:
             count //= 2
             first_bucket = (distance_ahead > 0).long() * count  # half of the buckets are for keys ahead
@@ -85,13 +98,6 @@ class T5Buckets(Bias):
         steps = torch.log(distance.clamp_min(1).float() / exact) / math.log(self.max_distance / exact)
         far = (exact + (steps * (count - exact)).long()).clamp_max(count - 1)
         return first_bucket + torch.where(distance < exact, distance, far)
-
-    def check(self, grid: Grid) -> None:
-        _check_heads("t5", self.table.shape[1], grid)
-
-    @property
-    def gradient_tensors(self) -> tuple[Tensor, ...]:
-        return (self.table,)
 
 
 @dataclass(frozen=True)
@@ -115,10 +121,7 @@ class Given(Bias):
     table: Tensor
 
     def evaluate(self, grid: Grid) -> BiasValues:
-        table = self.table.to(grid.key.device)
-        batch = grid.batch if table.shape[0] > 1 else torch.zeros_like(grid.batch)
-        head = grid.head if table.shape[1] > 1 else torch.zeros_like(grid.head)
-        return table[batch, head, grid.query, grid.key]
+        return read_cells(self.table, grid)
 
     def check(self, grid: Grid) -> None:
         batch, head, query, key = self.table.shape
@@ -136,7 +139,7 @@ class Given(Bias):
 
 def _check_heads(name: str, heads: int, grid: Grid) -> None:
     if heads != len(grid.heads):
-        raise ShapeError(f"bias.{name} has {heads} heads, but the query has {len(grid.heads)}")
+        raise ShapeError(f"the bias {name} has {heads} heads, but the query has {len(grid.heads)}")
 
 
 def t5(table: Tensor, *, bidirectional: bool = True, max_distance: int = 128) -> Bias:

@@ -134,6 +134,14 @@ class Grid:
             raise ShapeError(f"{name} covers {limit} {axis} positions, but there is a {axis} at {position}")
 
 
+def read_cells(table: Tensor, grid: Grid, first_query: int = 0, first_key: int = 0) -> Tensor:
+    """Return the cells of a grid from a table ``[batch, head, query, key]`` that begins at these positions; an axis of
+    size 1 holds the same for all its indices."""
+    indices = (grid.batch, grid.head, grid.query - first_query, grid.key - first_key)
+    cells = [index if size > 1 else torch.zeros_like(index) for index, size in zip(indices, table.shape, strict=True)]
+    return table.to(grid.key.device)[tuple(cells)]
+
+
 def _slice_positions(positions: Positions, indices: slice) -> Positions:
     return positions[indices] if isinstance(positions, range) else positions[..., indices]
 

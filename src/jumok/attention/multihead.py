@@ -14,6 +14,7 @@ from jumok.errors import ArgumentError, ShapeError
 from jumok.small_batch_linear import Linear
 from jumok.tap import tap
 
+from .argument_checks import check_settings
 from .attend import attend, check_backend
 from .bias import Bias
 from .cache import Cache
@@ -32,10 +33,7 @@ class AttentionLayer(AttentionModule):
     def __init__(self, score: Score | None, dropout: float, backend: str, site: str) -> None:
         super().__init__()
         self.score: Score = ScaledDot() if score is None else score
-        if not isinstance(self.score, Score):
-            raise ArgumentError(f"score must be a Score of jumok.attention.score, such as ScaledDot(), not {score!r}")
-        if not 0 <= dropout < 1:
-            raise ArgumentError(f"dropout must be at least 0 and below 1, not {dropout}")
+        check_settings(None, None, self.score, dropout)
         check_backend(backend)
         # Registered here, because the score that holds a learned sink is not a module.
         self.sink = self.score.sink if isinstance(self.score.sink, nn.Parameter) else None

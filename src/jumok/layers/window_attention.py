@@ -15,10 +15,10 @@ from torch.nn import functional
 
 from jumok import axes
 from jumok.attention import MultiHead, mask
-from jumok.attention.bias import Bias
+from jumok.attention.bias import BucketBias
 from jumok.attention.grid import Grid
 from jumok.attention.mask import Mask
-from jumok.errors import ArgumentError, ShapeError
+from jumok.errors import ArgumentError
 
 
 class WindowAttention(MultiHead):
@@ -60,31 +60,21 @@ class WindowAttention(MultiHead):
 
 
 @dataclass(frozen=True, eq=False)
-class WindowDistance(Bias):
-    """A learned bias for each head and each distance (rows, columns) between two patches of a window."""
+class WindowDistance(BucketBias):
+    """A bucket for each distance (rows, columns) between two patches of a window: ``(2 window - 1)^2`` of them."""
 
-    table: Tensor  # [(2 window - 1)^2, head]
     window: int
     side: int  # rows and columns of the actual windows; smaller ones use a part of the table
 
-    def evaluate(self, grid: Grid) -> axes.BiasValues:
-        table = self.table[:, grid.heads.start : grid.heads.stop].to(grid.key.device)
+    def compute_buckets(self, grid: Grid) -> Tensor:
         rows = grid.query // self.side - grid.key // self.side + self.window - 1
         columns = grid.query % self.side - grid.key % self.side + self.window - 1
-        # [batch or 1, 1, query, key] -> [batch or 1, head, query, key]
-        return table[(rows * (2 * self.window - 1) + columns).squeeze(1)].permute(0, 3, 1, 2)
+        return rows * (2 * self.window - 1) + columns
 
     def check(self, grid: Grid) -> None:
-        if self.table.shape[1] != len(grid.heads):
-            raise ShapeError(
-                f"the distances have numbers for {self.table.shape[1]} heads, but the query has {len(grid.heads)}"
-            )
+        super().check(grid)
         for axis in ("query", "key"):
             grid.check_covered(axis, self.side**2, f"a window of {self.side} x {self.side}")
-
-    @property
-    def gradient_tensors(self) -> tuple[Tensor, ...]:
-        return (self.table,)
 
 
 def list_window_patches(grid: tuple[int, int], window: int, shift: int = 0) -> Int[Tensor, "window patch"]:

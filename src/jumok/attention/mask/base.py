@@ -135,7 +135,7 @@ class Mask:
     @property
     def drawing_size(self) -> int:
         """Return how many positions a drawing needs to show the pattern of this mask."""
-        return 8
+        return max((size for axis, size in self.table_sizes.items() if axis in ("query", "key")), default=8)
 
     def dense(
         self,

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from jumok.attention.grid import BlockGrid, Grid
+from jumok.attention.grid import BlockGrid, Grid, read_cells
 from jumok.axes import Allowed
 from jumok.errors import ArgumentError, ShapeError
 
@@ -40,11 +40,6 @@ class _TableMask(Mask):
 def _find_batch_indices(table: Tensor, grid: Grid) -> Tensor:
     """Return the row of a [batch or 1, ...] table for each batch row."""
     return grid.batch if table.shape[0] > 1 else torch.zeros_like(grid.batch)
-
-
-def _find_head_indices(table: Tensor, grid: Grid) -> Tensor:
-    """Return the index on axis 1 of a [batch or 1, head or 1, ...] table for each head."""
-    return grid.head if table.shape[1] > 1 else torch.zeros_like(grid.head)
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,10 +94,6 @@ class PaddingTable(_TableMask):
     @property
     def table_sizes(self) -> dict[str, int]:
         return {"batch": self.table.shape[0], "key": self.table.shape[1]}
-
-    @property
-    def drawing_size(self) -> int:
-        return self.table.shape[1]
 
     def __repr__(self) -> str:
         return f"padding(bool{list(self.table.shape)})"
@@ -163,10 +154,6 @@ class Documents(_TableMask):
         batch = max(self.ids.shape[0], self.key_ids.shape[0])
         return {"batch": batch, "query": self.ids.shape[1], "key": self.key_ids.shape[1]}
 
-    @property
-    def drawing_size(self) -> int:
-        return self.ids.shape[1]
-
     def __repr__(self) -> str:
         is_short = self.ids.numel() <= 16 and self.key_ids is self.ids
         return f"documents({self.ids.tolist() if is_short else f'int{list(self.ids.shape)}'})"
@@ -204,25 +191,20 @@ class Given(_TableMask):
     table: Bool[Tensor, "batch head query key"]
 
     def evaluate(self, grid: Grid) -> Allowed:
-        table = self.table.to(grid.key.device)
-        return table[_find_batch_indices(table, grid), _find_head_indices(table, grid), grid.query, grid.key]
+        return read_cells(self.table, grid)
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         table = self.table.to(blocks.keys.device)
         batch = _find_batch_indices(table, blocks.grid).view(-1, 1, 1, 1, 1, 1)
-        head = _find_head_indices(table, blocks.grid).view(1, -1, 1, 1, 1, 1)
+        head = blocks.grid.head if table.shape[1] > 1 else torch.zeros_like(blocks.grid.head)
         queries = blocks.queries[:, None, :, :, None, None]
         keys = blocks.keys[:, None, None, None, :, :]
-        cells = table[batch, head, queries, keys]
+        cells = table[batch, head[..., None, None], queries, keys]
         return classify(cells.any(-1).any(3), cells.all(-1).all(3))
 
     @property
     def table_sizes(self) -> dict[str, int]:
         return dict(zip(("batch", "head", "query", "key"), self.table.shape, strict=True))
-
-    @property
-    def drawing_size(self) -> int:
-        return max(self.table.shape[2:])
 
     def __repr__(self) -> str:
         return f"given(bool{list(self.table.shape)})"

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 
 from jumok.attention import mask as masks
 from jumok.attention.bias import Bias
-from jumok.attention.grid import Grid
+from jumok.attention.grid import Grid, read_cells
 from jumok.attention.mask import Mask
 
 MaskPredicate = Callable[..., Any]  # (batch, head, query, key) -> may attend
@@ -234,7 +234,7 @@ class TableBias(Bias):
     first_key: int
 
     def evaluate(self, grid: Grid) -> Tensor:
-        return _read_cells(self.table, grid, self.first_query, self.first_key)
+        return read_cells(self.table, grid, self.first_query, self.first_key)
 
     @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
@@ -251,19 +251,10 @@ class TableMask(Mask):
     needs_check = False
 
     def evaluate(self, grid: Grid) -> Tensor:
-        return _read_cells(self.table, grid, self.first_query, self.first_key)
+        return read_cells(self.table, grid, self.first_query, self.first_key)
 
     def __repr__(self) -> str:
         return f"given(bool{list(self.table.shape)})"
-
-
-def _read_cells(table: Tensor, grid: Grid, first_query: int, first_key: int) -> Tensor:
-    """Return the cells of a grid; an axis of size 1 holds the same numbers for all its indices."""
-    indices = (grid.batch, grid.head, grid.query - first_query, grid.key - first_key)
-    cells = tuple(
-        index if size > 1 else torch.zeros_like(index) for index, size in zip(indices, table.shape, strict=True)
-    )
-    return table.to(grid.key.device)[cells]
 
 
 def read_table(table: Tensor, queries: range, keys: range) -> TableArguments:
