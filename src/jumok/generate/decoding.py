@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention import Cache
+from jumok.data.batches.batch_order import pad_sequences
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, ContextWarning
 from jumok.models import EncoderDecoder, Model, Output
@@ -346,12 +347,5 @@ def find_end_tokens(model: Model, tokenizer: Tokenizer | None) -> frozenset[int]
 def pad_tokens(texts: list[list[int]], device: torch.device, *, left: bool = False) -> tuple[Tensor, Tensor | None]:
     """Return token ids [batch, length], padded with 0 on the right or left, and the token mask: True = real token, or
     None if no text is padded, which is faster."""
-    longest = max(len(text) for text in texts)
-    rows, masks = [], []
-    for text in texts:
-        missing = longest - len(text)
-        real = [True] * len(text)
-        rows.append([0] * missing + text if left else text + [0] * missing)
-        masks.append([False] * missing + real if left else real + [False] * missing)
-    tokens = torch.tensor(rows, device=device)
-    return tokens, None if all(map(all, masks)) else torch.tensor(masks, device=device)
+    tokens, token_mask = pad_sequences(texts, 0, left=left)
+    return tokens.to(device), None if bool(token_mask.all()) else token_mask.to(device)

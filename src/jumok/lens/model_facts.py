@@ -36,7 +36,7 @@ class ModelFacts:
     def read(model: nn.Module) -> ModelFacts:
         """Read the facts from a model's config, submodules and ``forward`` signature."""
         config = model.config
-        vocabularies = [_read_integer(config, name) for name in VOCABULARY_NAMES]
+        vocabularies = [read_integer(config, name) for name in VOCABULARY_NAMES]
         embedding = dict(model.named_children()).get("embedding")
         arguments = inspect.signature(model.forward).parameters
         return ModelFacts(
@@ -56,7 +56,7 @@ class ModelFacts:
         return {"use_cache": False} if self.has_cache_setting else {}
 
 
-def _read_integer(config: object, name: str) -> int | None:
+def read_integer(config: object, name: str) -> int | None:
     """Return an integer setting of a config, or None where it is missing or something else."""
     setting = getattr(config, name, None)
     return setting if isinstance(setting, int) else None
@@ -64,12 +64,7 @@ def _read_integer(config: object, name: str) -> int | None:
 
 def find_context_length(model: nn.Module) -> int | None:
     """Return the longest token sequence that a model of Jumok or transformers accepts, or None."""
-    return model.context_length if isinstance(model, Model) else _read_integer(model.config, "max_position_embeddings")
-
-
-def find_source_vocabulary(model: nn.Module) -> int | None:
-    """Return the number of tokens that a model of transformers reads, or None; its decoder may have another one."""
-    return _read_integer(model.config, "vocab_size")
+    return model.context_length if isinstance(model, Model) else read_integer(model.config, "max_position_embeddings")
 
 
 def get_image_config(model: nn.Module) -> Any:

@@ -22,9 +22,9 @@ from .model_facts import (
     MAX_IMAGE_SIDE,
     find_image_channels,
     find_image_size,
-    find_source_vocabulary,
     find_start_token,
     is_encoder_decoder,
+    read_integer,
 )
 
 OWN_FAMILY = "own family"
@@ -67,7 +67,7 @@ def find_support_level(model: nn.Module | Loaded | LoadedTransformers) -> Suppor
 
 def build_sample_inputs(model: Any, tokenizer: TextTokenizer | None) -> Iterator[dict[str, Any]]:
     """Yield inputs that a model of transformers may read: its main input, then a text and an image together."""
-    vocabulary = find_source_vocabulary(model)
+    vocabulary = read_integer(model.config, "vocab_size")
     tokens = SAMPLE_TOKENS if tokenizer is None else tokenizer.encode(SAMPLE_TEXT)
     if vocabulary is not None and vocabulary > 0:
         tokens = [token % vocabulary for token in tokens]
@@ -76,8 +76,8 @@ def build_sample_inputs(model: Any, tokenizer: TextTokenizer | None) -> Iterator
     if size is not None and isinstance(channels, int) and 0 < channels <= MAX_IMAGE_SIDE:
         samples["pixel_values"] = torch.zeros(1, channels, *size)  # black
     # as Whisper reads it: mel bands over frames
-    bands, positions = (getattr(model.config, name, None) for name in ("num_mel_bins", "max_source_positions"))
-    if isinstance(bands, int) and isinstance(positions, int):
+    bands, positions = (read_integer(model.config, name) for name in ("num_mel_bins", "max_source_positions"))
+    if bands is not None and positions is not None:
         samples["input_features"] = torch.zeros(1, bands, 2 * positions)
     decoder: dict[str, Any] = {}
     if is_encoder_decoder(model) and DECODER_INPUT in inspect.signature(model.forward).parameters:

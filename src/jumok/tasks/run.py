@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from jumok import defaults
@@ -128,7 +128,7 @@ def _embed(loaded: Loaded, inputs: list[ModelInput]) -> Float[Tensor, "batch wid
 def _fill(loaded: Loaded, inputs: list[ModelInput]) -> list[list[list[dict[str, Any]]]]:
     """Return the most probable tokens for each masked position of each text."""
     tokenizer = loaded.require_tokenizer()
-    tokens, token_mask = _encode_and_pad(loaded, inputs)
+    tokens, token_mask = pad_tokens([model_input.token_ids for model_input in inputs], loaded.model.device)
     if tokenizer.mask is None:
         raise ArgumentError("this model's tokenizer has no mask token, so it cannot fill masks")
     is_masked = tokens == tokenizer.mask
@@ -183,18 +183,8 @@ def _predict_numbers(loaded: Loaded, inputs: list[ModelInput]) -> list[list[floa
 def _compute_logits(loaded: Loaded, inputs: list[ModelInput]) -> list[Float[Tensor, " classes"]]:
     if loaded.model.reads != "text":
         return [loaded.model(model_input.source).logits[0].float() for model_input in inputs]
-    tokens, token_mask = _encode_and_pad(loaded, inputs)
-    return list(loaded.model(tokens, token_mask=token_mask).logits.float())
-
-
-def _encode_and_pad(
-    loaded: Loaded, inputs: list[ModelInput]
-) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
-    """Return token ids, padded on the right, and their mask (True = real token)."""
     tokens, token_mask = pad_tokens([model_input.token_ids for model_input in inputs], loaded.model.device)
-    if token_mask is None:
-        token_mask = torch.ones_like(tokens, dtype=torch.bool)
-    return tokens, token_mask
+    return list(loaded.model(tokens, token_mask=token_mask).logits.float())
 
 
 # The tasks that answer in one forward pass; the remaining ones generate text.

@@ -196,7 +196,7 @@ class BetweenReport:
             {
                 "word": word.text,
                 "positions": word.positions,
-                "heads": self.choice.count_preferring(index),
+                "heads": len(self.choice.rank_preferring(index)),
                 "sum": self.choice.sum_weights(index),
             }
             for index, word in enumerate(self.choice.words)
@@ -211,7 +211,7 @@ class BetweenReport:
         words, total = self.choice.words, len(self.choice.heads)
         name = f"{self.query.label}[{self.query.position}]"
         output.print(TEXTS("between.question", name=name, total=total, first=words[0].text, second=words[1].text))
-        counts = [self.choice.count_preferring(index) for index in (0, 1)]
+        counts = [len(self.choice.rank_preferring(index)) for index in (0, 1)]
         for index, word in enumerate(words):
             key, weight = f"{word.text}[{word.positions[-1]}]", self.choice.sum_weights(index)
             output.print(TEXTS("between.preference", count=counts[index], key=key, weight=weight))

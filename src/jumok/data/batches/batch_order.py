@@ -149,9 +149,9 @@ def _group_by_length(
 
 
 def pad_sequences(
-    lists: Sequence[Sequence[int]], pad_token: int
+    lists: Sequence[Sequence[int]], pad_token: int, *, left: bool = False
 ) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
-    """Pad lists of token ids on the right to one tensor; return it and its token mask, True for real tokens.
+    """Pad lists of token ids on the right or left; return one tensor and its token mask, True for real tokens.
 
     >>> pad_sequences([[7, 8], [9]], 0)
     (tensor([[7, 8],
@@ -162,10 +162,12 @@ def pad_sequences(
         raise ArgumentError("a batch needs at least one list")
     longest = max(map(len, lists))
     padded = torch.full((len(lists), longest), pad_token, dtype=torch.long)
+    token_mask = torch.zeros(len(lists), longest, dtype=torch.bool)
     for row, token_ids in enumerate(lists):
-        padded[row, : len(token_ids)] = torch.as_tensor(token_ids, dtype=torch.long)
-    lengths = torch.tensor([len(token_ids) for token_ids in lists])
-    return padded, torch.arange(longest)[None, :] < lengths[:, None]
+        start = longest - len(token_ids) if left else 0
+        padded[row, start : start + len(token_ids)] = torch.as_tensor(token_ids, dtype=torch.long)
+        token_mask[row, start : start + len(token_ids)] = True
+    return padded, token_mask
 
 
 def create_generator(name: str) -> torch.Generator:

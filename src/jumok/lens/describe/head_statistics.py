@@ -120,7 +120,7 @@ class HeadStatistics(NamedTuple):
                 allowed = allowed & (torch.arange(allowed.shape[1]) > 0)
             return MapRows(torch.arange(rows.start, rows.stop), weights, allowed)
 
-        means = _RowMeans()
+        row_scores: defaultdict[str, list[Tensor]] = defaultdict(list)  # of the rows where each score is defined
         shares: defaultdict[str, float] = defaultdict(float)
         entropy_sum = distance_sum = 0.0
         weights_by_distance, cells_by_distance = torch.zeros(2 * count - 1), torch.zeros(2 * count - 1)
@@ -133,11 +133,12 @@ class HeadStatistics(NamedTuple):
                 is_defined = (cells & part.allowed).any(-1)
                 if name == "syntactic":
                     weight, is_defined = subtract_uniform(weight, cells, part.allowed)
-                means.add(name, weight, is_defined)
+                row_scores[name].append(weight[is_defined])
 
             entropy = torch.special.entr(part.weights).sum(-1)
             entropy_sum += float(entropy.sum())
-            means.add("uniform", entropy / part.key_counts.clamp_min(2).log(), part.key_counts > 1)
+            has_choice = part.key_counts > 1
+            row_scores["uniform"].append((entropy / part.key_counts.log())[has_choice])
 
             distance_sum += float((part.weights * part.distances.abs()).sum())
             indices = (part.distances + count - 1).flatten()
@@ -155,29 +156,14 @@ class HeadStatistics(NamedTuple):
             part = read_rows(begin)
             expected = profile[part.distances + count - 1] * part.allowed
             expected = expected / expected.sum(-1, keepdim=True).clamp_min(1e-12)
-            means.add("positional", 1 - (part.weights - expected).abs().sum(-1) / 2, part.key_counts > 1)
+            differences = (part.weights - expected).abs().sum(-1)
+            row_scores["positional"].append(1 - differences[part.key_counts > 1] / 2)
 
-        scores = means.compute()
+        joined = {name: torch.cat(rows).double() for name, rows in row_scores.items()}
+        scores = {name: float(rows.mean()) if len(rows) else None for name, rows in joined.items()}
         if patterns.vectors is not None:
             scores["semantic"] = _correlate(moments)
         return HeadStatistics(scores, dict(shares), entropy_sum / count, distance_sum / count)
-
-
-class _RowMeans:
-    """The mean of each score over the rows where it is defined, which are added a few at a time."""
-
-    def __init__(self) -> None:
-        self._sums: defaultdict[str, float] = defaultdict(float)
-        self._counts: defaultdict[str, int] = defaultdict(int)
-
-    def add(self, name: str, scores: Float[Tensor, " row"], is_defined: Bool[Tensor, " row"]) -> None:
-        """Add the scores of some rows."""
-        self._sums[name] += float(scores[is_defined].sum())
-        self._counts[name] += int(is_defined.sum())
-
-    def compute(self) -> dict[str, float | None]:
-        """Return the means; None for a score that no row has."""
-        return {name: self._sums[name] / count if count else None for name, count in self._counts.items()}
 
 
 def _correlate(moments: Float64[Tensor, " moment"]) -> float | None:

@@ -138,10 +138,6 @@ class KeyChoice(NamedTuple):
     words: tuple[KeyWord, KeyWord]
     heads: list[Row]  # with "layer", "head", and "weights", the weight on each word
 
-    def count_preferring(self, index: int) -> int:
-        """Return how many heads put more weight on this word than on the other one."""
-        return len(self.rank_preferring(index))
-
     def sum_weights(self, index: int) -> float:
         """Return the sum of the weights of all heads on this word."""
         return sum(row["weights"][index] for row in self.heads)

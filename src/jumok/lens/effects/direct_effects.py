@@ -61,20 +61,28 @@ def compute_direct_effects(
             raise ArgumentError(f"give the position once: LogitDifference(..., position={position})")
         position = token.position
     position = -1 if position is None else position
-    reader = LinearisedReader(gpt, capture, _build_direction(gpt, token, tokenizer), position)
 
-    embedding = capture.activations["blocks.0.input"][0, position]
-    parts = [LogitContribution("embedding", None, reader.read_logit(embedding))]
+    vectors: list[tuple[str, int | None, Tensor]] = []  # what each part adds to the residual stream
+    vectors.append(("embedding", None, capture.activations["blocks.0.input"][0, position]))
     for layer, site in enumerate(capture.sites.names):
-        for head, contribution in enumerate(compute_head_contributions(gpt, capture, site)[0, :, position]):
-            parts.append(LogitContribution(site, head, reader.read_logit(contribution)))
+        heads = compute_head_contributions(gpt, capture, site)[0, :, position]
+        vectors += [(site, head, contribution) for head, contribution in enumerate(heads)]
         bias = find_output_projection(gpt, site).bias
         if bias is not None:
-            parts.append(LogitContribution(f"{site}.bias", None, reader.read_logit(bias)))
+            vectors.append((f"{site}.bias", None, bias))
         feedforward = capture.activations[f"blocks.{layer}.feedforward_output"][0, position]
-        parts.append(LogitContribution(f"blocks.{layer}.feedforward", None, reader.read_logit(feedforward)))
-    if reader.constant:
-        parts.append(LogitContribution("norm.bias", None, reader.constant))
+        vectors.append((f"blocks.{layer}.feedforward", None, feedforward))
+
+    # the last norm, linearised at this position
+    is_centred = not isinstance(gpt.norm, RMSNorm)
+    parameters = {name: parameter.double() for name, parameter in gpt.norm.named_parameters()}
+    centred = [vector.double() - vector.double().mean() * is_centred for _, _, vector in vectors]
+    size = (torch.stack(centred).sum(0).square().mean() + gpt.config.epsilon).sqrt()
+    row = _build_direction(gpt, token, tokenizer)
+    logits = [float(row @ (vector * parameters["weight"] / size)) for vector in centred]
+    parts = [LogitContribution(name, head, logit) for (name, head, _), logit in zip(vectors, logits, strict=True)]
+    if "bias" in parameters and bool(parameters["bias"].any()):
+        parts.append(LogitContribution("norm.bias", None, float(row @ parameters["bias"])))
     return sorted(parts, key=lambda part: -abs(part.logit))
 
 
@@ -102,7 +110,10 @@ def apply_logit_lens(model: LensModel, tokens: Any, position: int = -1, count: i
     gpt, capture, _ = capture_residual_stream(model, tokens)
     layers = range(len(capture.sites.names))
     hidden = [capture.activations[f"blocks.{layer}.input"][0, position] for layer in layers]
-    hidden.append(compute_final_hidden(gpt, capture, position).to(hidden[0]))
+    last = f"blocks.{len(layers) - 1}"
+    parts = (f"{last}.input", f"{last}.attention.block_output", f"{last}.feedforward_output")
+    final = torch.stack([capture.activations[part][0, position].double() for part in parts]).sum(0)
+    hidden.append(final.to(hidden[0]))
 
     table = get_output_table(gpt)
     predictions = []
@@ -121,7 +132,7 @@ def capture_residual_stream(model: LensModel, tokens: Any) -> tuple[GPT, Capture
                 f"the logit lens and direct effects need a model of the family gpt (GPT-2, Llama, Mistral, Qwen2, "
                 f"SmolLM2, ...) from jumok.load, not {type(lens.model).__name__}"
             )
-        capture = lens.run(tokens, keep=("output", "feedforward_output", "input"))
+        capture = lens.run(tokens, keep=("output", "block_output", "feedforward_output", "input"))
     texts = len(capture.activations["blocks.0.input"])
     if texts != 1:
         raise ArgumentError(f"the logit lens and direct effects read one text at a time, not {texts}")
@@ -138,40 +149,6 @@ def _build_direction(gpt: GPT, token: int | str | LogitDifference, tokenizer: Te
     if not 0 <= token < len(table):
         raise ArgumentError(f"token {token} does not exist; the model has tokens 0 to {len(table) - 1}")
     return table[token].double()
-
-
-class LinearisedReader:
-    """The last norm and the output projection, as a linear function at one position of a capture."""
-
-    def __init__(self, gpt: GPT, capture: Capture, direction: Tensor, position: int) -> None:
-        """Linearise the norm; ``direction`` is the row of the output projection that is read, in float64."""
-        self._row = direction
-        hidden = compute_final_hidden(gpt, capture, position)
-        norm = gpt.norm
-        parameters = {name: parameter.double() for name, parameter in norm.named_parameters()}
-        self._is_centred = not isinstance(norm, RMSNorm)
-        centred = hidden - hidden.mean() if self._is_centred else hidden
-        self._scale = parameters["weight"] / (centred.square().mean() + gpt.config.epsilon).sqrt()
-        self.constant = float(self._row @ parameters["bias"]) if "bias" in parameters else 0.0
-
-    def read_logit(self, contribution: Tensor) -> float:
-        """Return how much a vector ``[width]`` in the residual stream adds to the logit."""
-        contribution = contribution.double()
-        if self._is_centred:
-            contribution = contribution - contribution.mean()
-        return float(self._row @ (contribution * self._scale))
-
-
-def compute_final_hidden(gpt: GPT, capture: Capture, position: int) -> Tensor:
-    """Compute the residual stream after the last block ``[width]``, in float64."""
-    block = f"blocks.{len(capture.sites.names) - 1}"
-    site = f"{block}.attention"
-    heads = compute_head_contributions(gpt, capture, site)[0, :, position].double()
-    hidden = capture.activations[f"{block}.input"][0, position].double() + heads.sum(0)
-    bias = find_output_projection(gpt, site).bias
-    if bias is not None:
-        hidden = hidden + bias.double()
-    return hidden + capture.activations[f"{block}.feedforward_output"][0, position].double()
 
 
 def get_output_table(gpt: GPT) -> Tensor:

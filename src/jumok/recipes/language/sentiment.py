@@ -306,23 +306,6 @@ def compute_logits(model: Model, rows: list[list[int]]) -> Float[Tensor, "text c
     return torch.cat(logits)[order.argsort()]
 
 
-def _list_samples(
-    texts: LabelledTexts, probabilities: Tensor, baseline: Tensor, names: tuple[str, ...]
-) -> list[dict[str, str | float]]:
-    return [
-        {
-            "text": text[:120],
-            "is": label,
-            "called": names[int(row.argmax())],
-            "share": round(float(row.max()), 3),
-            "baseline": names[int(baseline_class)],
-        }
-        for (text, label), row, baseline_class in islice(
-            zip(texts, probabilities, baseline, strict=True), REPORTED_SAMPLES
-        )
-    ]
-
-
 def predict_baseline(train: LabelledTexts, validation: LabelledTexts, held_out: LabelledTexts) -> list[str]:
     """Train the baseline and return its labels for the held-out texts.
 
