@@ -79,6 +79,11 @@ def describe_type(value: object) -> str:
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
+def shorten(text: str, limit: int = 80) -> str:
+    """Return the first characters of a text, for an error message."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
 def shorten_message(message: str) -> str:
     """Return a message of at most MAX_MESSAGE_LENGTH characters, without the middle of a longer one.
 

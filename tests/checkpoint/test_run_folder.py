@@ -15,7 +15,7 @@ from jumok.data.token_shards import TokenShards, write_shards
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError, CheckpointError, DataError, DrawError
 from jumok.files import create_folder_atomically, read_limited, replace_file, write_atomically
-from jumok.retrieval.store.generation import DamagedIndexError, open_current
+from jumok.retrieval.store.index_version import DamagedIndexError, open_current
 from jumok.training.metrics_log import read_metrics
 
 USER_FILES = (".git/config", ".notes.md", ".env", ".DS_Store", ".vscode/settings.json", ".backup.part", ".a.json.bak")

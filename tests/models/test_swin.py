@@ -123,7 +123,7 @@ def test_each_distance_has_its_own_bias(side: int) -> None:
         for key in range(side**2):
             rows, columns = query // side - key // side, query % side - key % side
             assert torch.equal(values[0, :, query, key], square[:, rows + 2, columns + 2])
-    with pytest.raises(ShapeError, match="numbers for 2 heads, but the query has 3"):
+    with pytest.raises(ShapeError, match="has 2 heads, but the query has 3"):
         distance.check(Grid(range(1), range(3), range(4), range(4)))
     with pytest.raises(ShapeError, match="a window of"):
         distance.check(Grid(range(1), range(2), range(side**2 + 1), range(4)))

@@ -150,8 +150,7 @@ def _describe_end_tokens(tokenizer: Tokenizer | None) -> JSONObject:
 
 def _write_files(folder: Path, loaded: Loaded, config: JSONObject, tensors: Mapping[str, Tensor]) -> None:
     """Write what both formats have: parameters, config, tokenizer, image preparation and speech tokens."""
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(contiguous, folder / "model.safetensors", {"format": "pt"})
+    write_tensors(folder / "model.safetensors", tensors)
     _write_json(folder / "config.json", config)
     if loaded.tokenizer is not None:
         loaded.tokenizer.save(folder)
@@ -174,6 +173,12 @@ def _adapt_tokenizer(folder: Path, tokenizer: Tokenizer, config: JSONObject, tas
         if config.get("summary_type") == "mean":  # it would average padding too
             settings.pop("pad_token", None)
         _write_json(folder / name, settings)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors of any device into a safetensors file."""
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(contiguous, path, {"format": "pt"})
 
 
 def _write_json(path: Path, content: Mapping[str, JSONValue]) -> None:

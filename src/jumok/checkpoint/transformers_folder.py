@@ -22,7 +22,7 @@ from torch import nn
 
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.transformers_tokenizer import load_text_tokenizer
-from jumok.errors import ArgumentError, CheckpointError, CheckpointWarning, JumokError, TokenizerError
+from jumok.errors import ArgumentError, CheckpointError, CheckpointWarning, JumokError, TokenizerError, shorten
 from jumok.fields import JSONObject
 from jumok.reporting import Report
 
@@ -105,7 +105,7 @@ def load_with_transformers(folder: Path, stored: JSONObject, report: Report) -> 
         package = importlib.import_module("transformers")
     except ImportError:
         raise CheckpointError(
-            f"none of Jumok's families holds model_type {_shorten(stored.get('model_type'))} "
+            f"none of Jumok's families holds model_type {shorten(repr(stored.get('model_type')))} "
             f"({', '.join(sorted(DIALECTS))}); transformers opens other models: "
             'pip install "jumok[transformers]"'
         ) from None
@@ -152,15 +152,15 @@ def _find_config_class(package: ModuleType, folder: Path, stored: JSONObject) ->
     model_type = stored.get("model_type")
     if isinstance(model_type, str) and model_type in package.CONFIG_MAPPING:
         return package.CONFIG_MAPPING[model_type]
+    name = shorten(repr(model_type))
     if model_type is None:
         raise CheckpointError(f"config.json in {folder} has no model_type; is it the folder of a model?")
     if "auto_map" in stored:
         raise CheckpointError(
-            f"{folder} needs Python code of its own for model_type {_shorten(model_type)} (auto_map in config.json), "
-            "which is not run"
+            f"{folder} needs Python code of its own for model_type {name} (auto_map in config.json), which is not run"
         )
     raise CheckpointError(
-        f"neither Jumok nor transformers {package.__version__} has model_type {_shorten(model_type)}; a newer version "
+        f"neither Jumok nor transformers {package.__version__} has model_type {name}; a newer version "
         "of transformers may have it"
     )
 
@@ -299,10 +299,6 @@ def _list_names(names: list[str]) -> str:
     """Return the first names, and how many there are."""
     shown = ", ".join(name[:80] for name in names[:NAMES_SHOWN])
     return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN:,} more"
-
-
-def _shorten(model_type: object) -> str:
-    return repr(model_type)[:80]
 
 
 def _describe(error: Exception) -> str:

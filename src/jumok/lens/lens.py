@@ -108,10 +108,8 @@ class Lens:
         if not isinstance(self.model, nn.Module):
             raise ArgumentError(f"a lens needs a model, or the name of one, not {describe_type(model)}")
         if not isinstance(self.model, Model):
-            from .huggingface.route_attention import import_transformers
             from .huggingface.router import Router
 
-            import_transformers(self.model)
             self._router = Router(self.model, report)
         self.facts = ModelFacts.read(self.model)
 

@@ -68,7 +68,7 @@ def convert_inputs(lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any]
     target = prepared[1]
     if isinstance(inputs[1], str):
         assert tokenizer is not None  # the text has been encoded
-        target = shift_target(model, tokenizer, inputs[1]).to(target.device)
+        target = encode_target(model, tokenizer, inputs[1]).to(target.device)
     source_name = str(getattr(model, "main_input_name", "input_ids"))
     return ModelArguments((), {source_name: prepared[0], DECODER_INPUT: target, **settings})
 
@@ -144,7 +144,7 @@ def check_token_tensor(tokens: object, model: nn.Module) -> None:
         )
 
 
-def shift_target(model: nn.Module, tokenizer: TextTokenizer, text: str) -> Tensor:
+def encode_target(model: nn.Module, tokenizer: TextTokenizer, text: str) -> Tensor:
     """Return the token ids ``[1, length]`` that a decoder of transformers reads to predict a text, behind its start."""
     model_name = type(model).__name__
     ids, plain = tokenizer.encode(text), tokenizer.encode(text, special=False)

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from jumok.checkpoint import manifest, run_folder
 from jumok.checkpoint.loaded import Loaded
-from jumok.checkpoint.save import write_model_files
+from jumok.checkpoint.save import write_model_files, write_tensors
 from jumok.checkpoint.tensor_files import read_json
-from jumok.errors import CheckpointError, TrainingError
+from jumok.errors import CheckpointError, TrainingError, shorten
 from jumok.files import create_folder_atomically
 from jumok.models import Model
 from jumok.reporting import Report
@@ -29,8 +29,6 @@ from .optimizer import Optimizers, ParameterAverage
 from .parallel import World, distribute_like, gather_tensor
 from .precision import Precision
 from .task import Task
-
-MAX_SHOWN_LENGTH = 100  # characters of a fact in a message
 
 
 @dataclass
@@ -82,8 +80,8 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
         with create_folder_atomically(target) as folder:
             loaded = Loaded(state.model, task.tokenizer, task.preparation, task.labels, task.speech_tokens)
             write_model_files(folder, loaded, tensors)
-            save_file(_move_to_cpu(optimizer_state), folder / "optimizer.safetensors")
-            save_file(_move_to_cpu({**generators, **trained}), folder / "state.safetensors")
+            write_tensors(folder / "optimizer.safetensors", optimizer_state)
+            write_tensors(folder / "state.safetensors", {**generators, **trained})
             (folder / "training.json").write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
             manifest.write_manifest(folder)
         run_folder.write_pointer(run, "last", target)
@@ -92,10 +90,6 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
         _remove_old_checkpoints(run, task.settings.keep, state.progress.best_step)
     world.barrier()  # no process continues before the checkpoint is complete
     return target
-
-
-def _move_to_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def _remove_old_checkpoints(run: Path, keep: int, best_step: int) -> None:
@@ -221,14 +215,10 @@ def describe_differences(saved: dict[str, Any], current: dict[str, Any]) -> str:
     """
     different = [name for name in sorted({*saved, *current}) if saved.get(name) != current.get(name)]
     shown = [
-        f"{name} was {_shorten(saved.get(name))} and is now {_shorten(current.get(name))}" for name in different[:3]
+        f"{name} was {shorten(repr(saved.get(name)))} and is now {shorten(repr(current.get(name)))}"
+        for name in different[:3]
     ]
     return ", ".join(shown) + (f", and {len(different) - 3} more" if len(different) > 3 else "")
-
-
-def _shorten(content: object) -> str:
-    text = repr(content)
-    return text if len(text) <= MAX_SHOWN_LENGTH else f"{text[:MAX_SHOWN_LENGTH]}..."
 
 
 def gather_generators(world: World) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from faults.points import die, strike_after, strike_before
 from jumok.retrieval import open_index
 from jumok.retrieval.store import build, generation, passage_database
 from jumok.retrieval.store.folder_index import inspect_index
-from jumok.retrieval.store.generation import locate_index, lock_index
+from jumok.retrieval.store.index_version import locate_index, lock_index
 from retrieval.index_folders import describe_contents, save_small_embedder, write_files, write_notes
 
 KILLS = int(os.environ.get("JUMOK_FAULTS", "4"))

@@ -10,14 +10,13 @@ from html import escape
 from torch import Tensor
 
 from jumok.attention.grid import Grid
-from jumok.errors import ArgumentError, JumokError
+from jumok.errors import ArgumentError, JumokError, shorten
 
 from .base import MASK_FUNCTIONS, And, Mask, Or
 from .position_masks import causal
 from .table_masks import given
 
 MAX_DRAWING_SIZE = 32  # positions; a terminal has eighty columns
-MAX_QUOTE = 80  # characters of an expression that an error message repeats
 
 # The drawing for notebooks: one square per cell. It needs no drawing library.
 CELL, GAP = 14, 2  # pixels
@@ -36,7 +35,7 @@ def parse(text: str) -> Mask:
     except (SyntaxError, ValueError) as error:
         if isinstance(error, JumokError):
             raise
-        raise ArgumentError(f"{_shorten(text)!r} is not a mask; an example is: causal & window(3)") from None
+        raise ArgumentError(f"{shorten(text)!r} is not a mask; an example is: causal & window(3)") from None
     except (RecursionError, MemoryError):
         return _parse_long_chain(text)
 
@@ -47,7 +46,7 @@ def _parse_long_chain(text: str) -> Mask:
         parts = _split_outside_brackets(text, character)
         if len(parts) > 1:
             return composite.join(*(parse(part) for part in parts))
-    raise ArgumentError(f"the mask expression {_shorten(text)!r} is nested too deeply; simplify it")
+    raise ArgumentError(f"the mask expression {shorten(text)!r} is nested too deeply; simplify it")
 
 
 def _split_outside_brackets(text: str, separator: str) -> list[str]:
@@ -58,10 +57,6 @@ def _split_outside_brackets(text: str, separator: str) -> list[str]:
             parts.append(text[start:index])
             start = index + 1
     return [*parts, text[start:]]
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}..."
 
 
 def _build_mask(node: ast.expr, text: str) -> Mask:
@@ -77,7 +72,7 @@ def _build_mask(node: ast.expr, text: str) -> Mask:
         case ast.Call(func=ast.Name(id=name)) if name in MASK_FUNCTIONS:
             return _call_mask_function(name, node, text)
 
-    raise ArgumentError(f"{_shorten(ast.unparse(node))!r} is not a mask; {_suggest_mask(node)}")
+    raise ArgumentError(f"{shorten(ast.unparse(node))!r} is not a mask; {_suggest_mask(node)}")
 
 
 def _call_mask_function(name: str, call: ast.Call, text: str) -> Mask:
@@ -89,7 +84,7 @@ def _call_mask_function(name: str, call: ast.Call, text: str) -> Mask:
     except TypeError:
         parameters = ", ".join(inspect.signature(function).parameters)
         raise ArgumentError(
-            f"{_shorten(ast.unparse(call))} has wrong arguments; write {name}({parameters}), for example {example}"
+            f"{shorten(ast.unparse(call))} has wrong arguments; write {name}({parameters}), for example {example}"
         ) from None
 
 
@@ -134,7 +129,7 @@ def _parse_literal(node: ast.expr, text: str) -> object:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
         raise ArgumentError(
-            f"{_shorten(ast.unparse(node))!r} in {_shorten(text)!r} must be an integer or a list of integers"
+            f"{shorten(ast.unparse(node))!r} in {shorten(text)!r} must be an integer or a list of integers"
         ) from None
 
 

@@ -145,17 +145,7 @@ def classify_heads(
         for head in range(attention.heads):
             statistics = HeadStatistics.collect(capture, site, head, patterns, batch)
             without_first = HeadStatistics.collect(capture, site, head, patterns, batch, skip_first=True)
-            kinds.append(
-                HeadKind(
-                    site,
-                    head,
-                    statistics.scores,
-                    statistics.entropy,
-                    statistics.distance,
-                    statistics.shares,
-                    without_first.scores,
-                )
-            )
+            kinds.append(HeadKind(site, head, *statistics, without_first.scores))
     if not kinds:
         raise ArgumentError(f"this capture has no self-attention over {count} tokens; give the tokens that it read")
     return kinds

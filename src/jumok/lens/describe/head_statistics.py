@@ -98,9 +98,9 @@ class HeadStatistics(NamedTuple):
     """The statistics of one head."""
 
     scores: dict[str, float | None]  # of each kind; None where the text has no such keys
-    shares: dict[str, float]  # of all weight on the keys of each kind
     entropy: float  # the mean over the rows, in nats
     distance: float  # the mean distance between query and key
+    shares: dict[str, float]  # of all weight on the keys of each kind
 
     @staticmethod
     def collect(
@@ -163,7 +163,7 @@ class HeadStatistics(NamedTuple):
         scores = {name: float(rows.mean()) if len(rows) else None for name, rows in joined.items()}
         if patterns.vectors is not None:
             scores["semantic"] = _correlate(moments)
-        return HeadStatistics(scores, dict(shares), entropy_sum / count, distance_sum / count)
+        return HeadStatistics(scores, entropy_sum / count, distance_sum / count, dict(shares))
 
 
 def _correlate(moments: Float64[Tensor, " moment"]) -> float | None:

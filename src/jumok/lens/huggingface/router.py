@@ -83,9 +83,9 @@ class Router:
         self.model = model
         self.support: Support | None = None  # what the lens can do with the model; None before the first run
         self._report = report
+        self._parts = list_parts(model)
         self._config = model.config.to_json_string(use_diff=False)
         self._names = {id(module): name for name, module in model.named_modules()}
-        self._parts = list_parts(model)
         self._tap_points = find_tap_points(model)
         self._attentions = find_attention_modules(model)
         self._warned = ""

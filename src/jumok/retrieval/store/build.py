@@ -28,7 +28,7 @@ from jumok.retrieval.files.safe_folder import (
     make_printable,
 )
 
-from .generation import (
+from .index_version import (
     BM25_FOLDER,
     GRAPH_FILE,
     PASSAGES_FILE,

@@ -19,7 +19,7 @@ from jumok.retrieval.files.safe_folder import SafeFolder, SkipLog, SkippedFile, 
 from jumok.retrieval.passage import Passage
 
 from .build import BuildSettings, build_generation
-from .generation import (
+from .index_version import (
     BM25_FOLDER,
     GRAPH_FILE,
     PENDING_FILE,
