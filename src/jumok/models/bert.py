@@ -134,10 +134,6 @@ class BERT(Model):
             self.head = MaskedOutput(*sizes, epsilon=config.epsilon, tied=config.tied)
         self.finish_construction()
 
-    @property
-    def class_count(self) -> int | None:
-        return self.config.classes if self.config.head == "classes" else None
-
     def initialise(self) -> None:
         """Initialise the parameters as BERT does: standard deviation 0.02."""
         initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))

@@ -92,10 +92,6 @@ class Classifier(Model):
     def context_length(self) -> int | None:
         return self.encoder.context_length
 
-    @property
-    def class_count(self) -> int:
-        return self.config.classes
-
     def initialise(self) -> None:
         """Initialise the head; the encoder has initialised its own parameters."""
         initialise_normal(self.output.weight, 0.02)

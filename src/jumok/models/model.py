@@ -99,7 +99,9 @@ class Model(AttentionModule):
     @property
     def class_count(self) -> int | None:
         """The number of classes of the classification head; None without one."""
-        return None
+        # a family with classes but without a choice of heads always has that one
+        has_classes = self._read_setting("head") in (None, "classes", "teacher")
+        return self._read_setting("classes") if has_classes else None
 
     @property
     def start_token(self) -> int | None:

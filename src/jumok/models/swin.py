@@ -110,10 +110,6 @@ class Swin(Model):
         self.output = None if config.head == "none" else nn.Linear(last_width, config.classes)
         self.finish_construction()
 
-    @property
-    def class_count(self) -> int | None:
-        return None if self.config.head == "none" else self.config.classes
-
     def locate_patches(self, site: str, image: tuple[int, int]) -> PatchLayout:
         attention = self.get_submodule(site)
         stage = next(index for index, stage in enumerate(self.stages) if attention in stage.modules())

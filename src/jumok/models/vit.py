@@ -102,10 +102,6 @@ class ViT(Model):
         self.teacher_output = nn.Linear(config.width, config.classes) if config.head == "teacher" else None
         self.finish_construction()
 
-    @property
-    def class_count(self) -> int | None:
-        return None if self.config.head == "none" else self.config.classes
-
     def initialise(self) -> None:
         """Initialise the parameters as DeiT does: standard deviation 0.02, also for special tokens and positions."""
         initialise_linear_layers(self, initialise_truncated)

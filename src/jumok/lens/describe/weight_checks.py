@@ -1,10 +1,4 @@
-"""Check a head's weights, and sum up the weights of a capture.
-
-check_weights                the largest deviation of a row sum from 1, and the largest weight on later positions
-sum_future_weights           the weight on later positions, for each query
-compute_attention_rollout    the product of all layers' weights, half of each layer being its residual connection (Abnar
-                             and Zuidema 2020)
-compute_attention_flow       the maximum flow from each input to a token through the same graph (the same paper)
+"""Check a head's weights, and follow the weights of all layers: attention rollout and flow (Abnar and Zuidema 2020).
 
 Rollout and flow depend on weights only; they ignore values, MLPs and norms. ``jumok.effect`` measures whether a token
 matters.
@@ -83,7 +77,7 @@ def _iterate_tiles(capture: Capture, layer: int | str, head: int, batch: int) ->
 def compute_attention_rollout(
     capture: Capture, batch: int = 0, layers: int | None = None
 ) -> Float[Tensor, "query key"]:
-    """Multiply the mean weights of the layers, including residual connections.
+    """Multiply the mean weights of the layers; half of each layer is its residual connection.
 
     Args:
         capture: A capture of a model with a single stack of self-attentions.

@@ -9,7 +9,7 @@ predict if it ended after each block.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -67,7 +67,7 @@ def compute_direct_effects(
     for layer, site in enumerate(capture.sites.names):
         heads = compute_head_contributions(gpt, capture, site)[0, :, position]
         vectors += [(site, head, contribution) for head, contribution in enumerate(heads)]
-        bias = find_output_projection(gpt, site).bias
+        _, bias = find_output_projection(gpt, site)
         if bias is not None:
             vectors.append((f"{site}.bias", None, bias))
         feedforward = capture.activations[f"blocks.{layer}.feedforward_output"][0, position]
@@ -156,13 +156,6 @@ def get_output_table(gpt: GPT) -> Tensor:
     return gpt.embedding.weight if gpt.output is None else gpt.output.weight
 
 
-class OutputProjection(NamedTuple):
-    """The linear layer that follows the heads of an attention."""
-
-    weight: Float[Tensor, "width heads_width"]
-    bias: Tensor | None
-
-
 def compute_head_contributions(
     model: nn.Module | Loaded, capture: Capture, layer: int | str
 ) -> Float[Tensor, "batch head query width"]:
@@ -182,7 +175,7 @@ def compute_head_contributions(
     output = capture.activations.get(f"{site}.output")
     if output is None:
         raise ArgumentError('this capture has no outputs of heads; create it with lens.run(..., keep="output")')
-    weight = find_output_projection(model, site).weight
+    weight, _ = find_output_projection(model, site)
     width = output.shape[-1]
     contributions = [
         output[:, head] @ weight[:, head * width : (head + 1) * width].T for head in range(output.shape[1])
@@ -190,8 +183,10 @@ def compute_head_contributions(
     return torch.stack(contributions, 1)
 
 
-def find_output_projection(model: nn.Module | Loaded, site: str) -> OutputProjection:
-    """Find the output projection of an attention."""
+def find_output_projection(
+    model: nn.Module | Loaded, site: str
+) -> tuple[Float[Tensor, "width heads_width"], Tensor | None]:
+    """Return the weight and the bias of the linear layer that follows the heads of an attention."""
     module = find_output_projection_module(model.model if isinstance(model, Loaded) else model, site)
     parameters = {} if module is None else dict(module.named_parameters(recurse=False))
     weight = parameters.get("weight")
@@ -199,4 +194,4 @@ def find_output_projection(model: nn.Module | Loaded, site: str) -> OutputProjec
         raise ArgumentError(f"the output projection of {site} was not found, so its heads have no contributions")
     # transformers' Conv1D stores the transposed matrix
     is_transposed = type(module).__name__ == "Conv1D"
-    return OutputProjection(weight.T if is_transposed else weight, parameters.get("bias"))
+    return weight.T if is_transposed else weight, parameters.get("bias")

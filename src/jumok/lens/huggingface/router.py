@@ -1,9 +1,7 @@
 """Find out how the attentions of a transformers model can be recorded, and verify it against the plain model.
 
-The routes, in this order: transformers' attention registry; the model's own attention functions, in which the
-recognizer finds attentions; its eager functions, likewise. A route is taken if the model's outputs under the lens equal
-those without it. If none is, the lens has only the maps that the model returns itself. The result is cached for all
-models of the same class and config.
+The routes are tried in the order of the package's description. The result is cached for all models of the same class
+and config.
 """
 
 from __future__ import annotations
