@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import jumok
-from jumok.training.progress import SilentDisplay
+from jumok.training.displays import SilentDisplay
 from train import PlainGPT
 
 STEPS, BATCH, LENGTH = 2000, 12, 64

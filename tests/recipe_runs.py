@@ -9,7 +9,7 @@ from typing import Any
 from jumok.checkpoint import run_folder
 from jumok.recipes import TrainingRequest, get_recipe, start_run
 from jumok.training import Outcome, Task
-from jumok.training.progress import ProgressDisplay
+from jumok.training.displays import ProgressDisplay
 from toys import skip_plots
 
 SHORT = {"steps": 6, "batch": 4, "evaluate_every": 3, "save_every": 2, "log_every": 1, "warmup": 1}

@@ -17,7 +17,7 @@ from jumok.checkpoint import run_folder
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.training import Batch, Settings, Task, compute_token_loss, select_part
-from jumok.training.progress import ProgressDisplay
+from jumok.training.displays import ProgressDisplay
 
 CONFIG = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden=32, dropout=0.1)
 

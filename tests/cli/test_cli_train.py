@@ -19,7 +19,7 @@ from jumok.cli import main
 from jumok.errors import ArgumentError
 from jumok.recipes import TrainingRequest, describe_fields, get_recipe, parse_changes
 from jumok.recipes.recipe import RECIPES
-from jumok.training.progress import SilentDisplay
+from jumok.training.displays import SilentDisplay
 from jumok.training.settings import Settings
 
 pytestmark = pytest.mark.xdist_group("cli_train")  # the tests share trained runs

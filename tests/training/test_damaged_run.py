@@ -18,8 +18,8 @@ from jumok.cli import main
 from jumok.errors import CheckpointError, TrainingError
 from jumok.recipes import TrainingRequest, resume_run, start_run
 from jumok.recipes.report import compare_runs
+from jumok.training.displays import ProgressDisplay
 from jumok.training.metrics_log import read_metrics
-from jumok.training.progress import ProgressDisplay
 from toys import StopAt, skip_plots
 
 pytestmark = pytest.mark.xdist_group("damaged_run")

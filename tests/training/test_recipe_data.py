@@ -17,7 +17,7 @@ from jumok.data.datasets import text_corpora
 from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.recipes import TrainingRequest, describe_fields, get_recipe, preview_training, resume_run, train
 from jumok.recipes.recipe import RECIPES
-from jumok.training.progress import LineDisplay, ProgressDisplay, SilentDisplay
+from jumok.training.displays import LineDisplay, ProgressDisplay, SilentDisplay
 from recipe_runs import SHORT, SMALL, create_task, write_pairs
 from toys import skip_plots
 
@@ -196,9 +196,7 @@ def test_catalogue_names_are_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         ):
             preview(recipe, name)
     assert not (tmp_path / "cache").exists(), "nothing is downloaded"
-    with pytest.raises(
-        ArgumentError, match="translate recipe cannot read shakespeare; give en-ko or sentences, or"
-    ):
+    with pytest.raises(ArgumentError, match="translate recipe cannot read shakespeare; give en-ko or sentences, or"):
         preview("translate", "shakespeare")
     with pytest.raises(ArgumentError, match=r"the copy recipe cannot read shakespeare .*; give files of your own"):
         preview("copy", "shakespeare")
@@ -277,7 +275,7 @@ def test_dry_run_of_generated_data(recipe: str) -> None:
 
 
 def test_messages_with_brackets_and_wide_letters_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    from jumok.training.progress import BarDisplay
+    from jumok.training.displays import BarDisplay
 
     for display in (LineDisplay(), BarDisplay()):
         display.show_message("a.csv: first example: text '[/b] 한글 [red]'")

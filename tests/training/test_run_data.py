@@ -18,7 +18,7 @@ from jumok.cli import main
 from jumok.errors import ArgumentError, TrainingError
 from jumok.recipes import TrainingRequest, describe_fields, get_recipe, preview_training, resume_run
 from jumok.training import apply_epochs
-from jumok.training.progress import ProgressDisplay, SilentDisplay
+from jumok.training.displays import ProgressDisplay, SilentDisplay
 from recipe_runs import SHORT, SMALL, assert_same_run, train
 from toys import StopAt, skip_plots
 

@@ -24,7 +24,7 @@ from jumok.recipes import resume_run
 from jumok.recipes.run_record import format_resume_command
 from jumok.recipes.shared import run_tokenizer
 from jumok.training import Outcome
-from jumok.training.progress import SilentDisplay
+from jumok.training.displays import SilentDisplay
 from recipe_runs import SHORT, SMALL, assert_same_run, train, write_book, write_pairs
 from toys import skip_plots
 

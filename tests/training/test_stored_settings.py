@@ -11,8 +11,8 @@ import torch
 
 from jumok.recipes import TrainingRequest, resume_run, start_run
 from jumok.training import loop
+from jumok.training.displays import ProgressDisplay
 from jumok.training.precision import choose_precision
-from jumok.training.progress import ProgressDisplay
 from recipe_runs import SHORT, SMALL, assert_same_run, train, write_book
 from toys import StopAt, skip_plots
 

@@ -23,8 +23,8 @@ from jumok.recipes import resume_run
 from jumok.recipes import train as train_recipe
 from jumok.threads import choose_training_threads, use_threads
 from jumok.training import Settings, World, loop
+from jumok.training.displays import ProgressDisplay
 from jumok.training.loop import fix_settings
-from jumok.training.progress import ProgressDisplay
 from jumok.training.step import estimate_work
 from recipe_runs import assert_same_run
 from toys import StopAt, skip_plots, toy

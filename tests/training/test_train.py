@@ -22,8 +22,8 @@ from jumok.errors import TrainingError
 from jumok.models import Model
 from jumok.models.gpt import GPTConfig
 from jumok.training import Batch, Outcome, World, compute_rate_factor, compute_token_loss, fit
+from jumok.training.displays import ProgressDisplay
 from jumok.training.metrics_log import read_metrics
-from jumok.training.progress import ProgressDisplay
 from toys import CONFIG, StopAt, assert_equal, copy_parameters, new_run, toy
 
 pytestmark = pytest.mark.xdist_group("train")  # the tests share trained runs

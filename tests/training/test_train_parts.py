@@ -14,8 +14,8 @@ from torch import nn
 
 from jumok.errors import ArgumentError
 from jumok.training import Settings, compute_rate_factor, fit
+from jumok.training.displays import BarDisplay, LineDisplay, select_display
 from jumok.training.muon import Muon, orthogonalize
-from jumok.training.progress import BarDisplay, LineDisplay, select_display
 from toys import new_run, toy
 
 

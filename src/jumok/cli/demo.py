@@ -40,7 +40,7 @@ def demo(out: Path, quick: bool, as_json: bool) -> None:
 
     from jumok.checkpoint import load
     from jumok.tasks import run
-    from jumok.training.progress import SilentDisplay
+    from jumok.training.displays import SilentDisplay
 
     from . import demo_steps
 

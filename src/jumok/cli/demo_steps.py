@@ -25,7 +25,7 @@ from jumok.web.session import Start
 
 if TYPE_CHECKING:
     from jumok.lens.effects.effect_table import Effects
-    from jumok.training.progress import ProgressDisplay
+    from jumok.training.displays import ProgressDisplay
 
 # About a minute on two cores; "quick" takes seconds and writes nonsense.
 SENTENCE_COUNT = 10_000

@@ -69,8 +69,8 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
 
     from jumok.recipes import train as run_recipe
     from jumok.recipes.run_record import find_free_folder, format_resume_command
+    from jumok.training.displays import SilentDisplay
     from jumok.training.parallel import LAUNCHER_VARIABLE, LOST_PROCESS_CODE, LostProcessError
-    from jumok.training.progress import SilentDisplay
 
     out = options["out"]
     if recipe is not None and out is None and "RANK" not in os.environ:
@@ -131,7 +131,7 @@ def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
 def _print_preview(recipe: str, output: CommandOutput, options: dict[str, Any]) -> None:
     """Read the data and print its counts and examples, without training."""
     from jumok.recipes import format_preview, preview_training
-    from jumok.training.progress import SilentDisplay
+    from jumok.training.displays import SilentDisplay
 
     preview = preview_training(
         recipe,

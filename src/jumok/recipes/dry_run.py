@@ -8,7 +8,7 @@ from typing import Any
 
 from jumok.data.readers.columns import TableNotice, TakenColumn
 from jumok.data.readers.file_list import UnreadFiles
-from jumok.training.progress import ProgressDisplay, select_display
+from jumok.training.displays import ProgressDisplay, select_display
 
 from .recipe import get_recipe
 from .report import format_markdown

@@ -15,9 +15,9 @@ from jumok.errors import ArgumentError
 from jumok.reporting import Report
 from jumok.threads import use_threads
 from jumok.training import Outcome, Task, World, connect_world, fit, select_device
+from jumok.training.displays import ProgressDisplay, SilentDisplay, select_display
 from jumok.training.loop import describe_computation, fix_settings
 from jumok.training.parallel import LAUNCHER_VARIABLE, read_variable
-from jumok.training.progress import ProgressDisplay, SilentDisplay, select_display
 from jumok.training.resume import refuse_differences
 from jumok.training.trackers import add_trackers
 

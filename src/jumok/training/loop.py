@@ -24,11 +24,11 @@ from jumok.errors import TrainingError
 from jumok.models import Model
 from jumok.threads import choose_training_threads, count_cores, use_threads
 
+from .displays import ProgressDisplay, SilentDisplay
 from .metrics_log import MetricsLog, read_last_evaluation
 from .optimizer import Optimizers, ParameterAverage
 from .parallel import World
 from .precision import Precision, choose_precision
-from .progress import ProgressDisplay, SilentDisplay
 from .resume import TrainingProgress, TrainingState, restore_checkpoint, save_checkpoint
 from .settings import Settings, compute_rate_factor
 from .signals import SignalListener, StopRequested

@@ -8,7 +8,7 @@ from typing import Any
 
 from jumok.errors import TrainingError
 
-from .progress import ProgressDisplay
+from .displays import ProgressDisplay
 
 
 class TrackedDisplay(ProgressDisplay):
