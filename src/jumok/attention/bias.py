@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -58,6 +59,7 @@ class Sum(Bias):
 class BucketBias(Bias):
     """One learned number per head and bucket of distances; a subclass says which bucket a cell belongs to."""
 
+    name: ClassVar[str]  # in errors
     table: Tensor  # [bucket, head]
 
     def compute_buckets(self, grid: Grid) -> Tensor:
@@ -69,7 +71,7 @@ class BucketBias(Bias):
         return table[self.compute_buckets(grid).squeeze(1)].permute(0, 3, 1, 2)
 
     def check(self, grid: Grid) -> None:
-        _check_heads(type(self).__name__, self.table.shape[1], grid)
+        _check_heads(self.name, self.table.shape[1], grid)
 
     @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
@@ -81,6 +83,7 @@ class T5Buckets(BucketBias):
     """Near distances have one bucket each; far ones share buckets whose width grows logarithmically (Raffel et al.
     2020); made by ``t5``."""
 
+    name = "bias.t5"
     bidirectional: bool
     max_distance: int
 
@@ -111,7 +114,7 @@ class Alibi(Bias):
         return -slopes * (grid.query - grid.key).abs()
 
     def check(self, grid: Grid) -> None:
-        _check_heads("alibi", len(self.slopes), grid)
+        _check_heads("bias.alibi", len(self.slopes), grid)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +131,7 @@ class Given(Bias):
         if batch not in (1, len(grid.batches)):
             raise ShapeError(f"bias.given has {batch} batch rows, but the query has {len(grid.batches)}")
         if head != 1:
-            _check_heads("given", head, grid)
+            _check_heads("bias.given", head, grid)
         for axis, size in (("query", query), ("key", key)):
             grid.check_covered(axis, size, "bias.given")
 
@@ -139,7 +142,7 @@ class Given(Bias):
 
 def _check_heads(name: str, heads: int, grid: Grid) -> None:
     if heads != len(grid.heads):
-        raise ShapeError(f"the bias {name} has {heads} heads, but the query has {len(grid.heads)}")
+        raise ShapeError(f"{name} has {heads} heads, but the query has {len(grid.heads)}")
 
 
 def t5(table: Tensor, *, bidirectional: bool = True, max_distance: int = 128) -> Bias:

@@ -63,6 +63,7 @@ class WindowAttention(MultiHead):
 class WindowDistance(BucketBias):
     """A bucket for each distance (rows, columns) between two patches of a window: ``(2 window - 1)^2`` of them."""
 
+    name = "the bias of this window attention"
     window: int
     side: int  # rows and columns of the actual windows; smaller ones use a part of the table
 
