@@ -58,6 +58,11 @@ class _Transcription:
             raise ArgumentError(f"pass what jumok.load(...) returned, not {describe_type(loaded)}")
         if not isinstance(settings, TranscriptionSettings):
             raise ArgumentError(f"settings must be TranscriptionSettings(...), not {describe_type(settings)}")
+        if not isinstance(samples, Tensor):
+            raise ArgumentError(
+                f"audio must be a tensor of samples at 16,000 per second, not {describe_type(samples)}; "
+                "jumok.data.audio.audio_files.read_audio reads a file"
+            )
         self.loaded, self.settings, self.language = loaded, settings, settings.language
         self.model, self.tokens = require_speech(loaded)
         self.tokenizer = loaded.require_tokenizer()
