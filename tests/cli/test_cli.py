@@ -62,6 +62,17 @@ def test_attend_prints_a_future_check() -> None:
     assert "  tokens attend to later tokens" in unmasked.stdout
 
 
+def test_attend_sizes_a_single_head() -> None:
+    arguments = ("attend", "a b c", "--heads", "1", "--width", "6", "--head-width", "5", "--value-width", "7", "--json")
+    with_all, bare = (
+        json.loads(run(*arguments, *extra).stdout) for extra in ((), ("--no-projection-bias", "--no-output-map"))
+    )
+    assert with_all["key_shape"] == [1, 1, 3, 5] and with_all["value_shape"] == [1, 1, 3, 7]
+    assert with_all["output_shape"] == [1, 3, 6] and bare["output_shape"] == [1, 3, 7]
+    assert bare["parameters"] == 6 * (5 + 5 + 7)
+    assert with_all["parameters"] == bare["parameters"] + (5 + 5 + 7) + 7 * 6 + 6
+
+
 def test_attend_source_is_cross_attention() -> None:
     process = run("attend", "la maison bleue", "--source", "the blue house today", "--json")
     sentence = json.loads(process.stdout)

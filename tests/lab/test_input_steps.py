@@ -17,6 +17,7 @@ import jumok
 from jumok.cli import cli
 from jumok.errors import ArgumentError, JumokError
 from jumok.lab.steps.input_steps import build_sentence_steps, parse_matrix
+from jumok.lab.steps.sentence_attention import attend_sentence
 from jumok.lens import Lens
 
 ENGLISH, KOREAN = {"LC_ALL": "en_US.UTF-8"}, {"LC_ALL": "", "LC_MESSAGES": "", "LANG": "ko_KR.UTF-8"}
@@ -197,3 +198,15 @@ def test_the_steps_of_a_model_with_a_bias_lead_to_its_weights(site: str) -> None
     assert ("+ bias" in steps) == ("cross" not in site)
     mixed = steps["softmax, row by row"].numbers @ steps["V"].numbers
     assert torch.allclose(mixed, steps["weights V"].numbers, atol=1e-4)
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "additive"])
+def test_all_projections_of_a_sentence_give_the_same_weights(score: str) -> None:
+    sizes = {"heads": 4, "groups": 2, "width": 12, "head_width": 5, "value_width": 7, "seed": 3}
+    fused, batched, single = (
+        attend_sentence("the cat sat", projection=layout, score=score, **sizes)
+        for layout in ("fused", "batched", "single")
+    )
+    torch.testing.assert_close(batched.weights, fused.weights)
+    torch.testing.assert_close(single.weights, fused.weights)
+    assert fused.parameters == batched.parameters == single.parameters

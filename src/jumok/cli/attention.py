@@ -28,6 +28,10 @@ MAX_POSITIONS = 256  # queries or keys of a drawn mask
 @click.option("--heads", default=defaults.ATTEND_HEADS, show_default=True)
 @click.option("--groups", type=int)
 @click.option("--width", default=defaults.ATTEND_WIDTH, show_default=True)
+@click.option("--head-width", type=int)
+@click.option("--value-width", type=int)
+@click.option("--projection-bias/--no-projection-bias", default=True)
+@click.option("--output-map/--no-output-map", default=True)
 @click.option("--mask", "mask_expression", metavar="EXPRESSION")
 @click.option("--score", default=defaults.ATTEND_SCORE, show_default=True)
 @click.option("--bias", default=defaults.ATTEND_BIAS, show_default=True)
@@ -130,7 +134,8 @@ def _print_sentence(sentence: SentenceAttention, head: int, output: CommandOutpu
         "parameters": {"parameters": sentence.parameters},
         "score": {"score": sentence.score, "width": sentence.head_width, "mask": sentence.mask},
         "query": {"shape": sentence.query_shape},
-        "key_value": {"shape": sentence.key_shape},
+        "key": {"shape": sentence.key_shape},
+        "value": {"shape": sentence.value_shape},
         "weights": {"shape": [1, *sentence.weights.shape], "error": sentence.row_error},
         "output": {"shape": sentence.output_shape},
     }

@@ -44,6 +44,7 @@ class SentenceAttention:
     head_width: int
     query_shape: list[int]
     key_shape: list[int]
+    value_shape: list[int]
     output_shape: list[int]
     parameters: int
     weights: Tensor
@@ -71,6 +72,10 @@ def attend_sentence(
     heads: int = defaults.ATTEND_HEADS,
     groups: int | None = None,
     width: int = defaults.ATTEND_WIDTH,
+    head_width: int | None = None,
+    value_width: int | None = None,
+    projection_bias: bool = True,
+    output_map: bool = True,
     mask: Mask | None = None,
     score: str = defaults.ATTEND_SCORE,
     bias: str = defaults.ATTEND_BIAS,
@@ -83,10 +88,14 @@ def attend_sentence(
     Args:
         source: The sentence whose words are attended to (cross-attention); default: ``text`` itself.
         groups: The number of key/value heads; default: as many as heads.
+        head_width: The width of queries and keys in each head; default: width / heads.
+        value_width: The width of values in each head; default: ``head_width``.
+        projection_bias: Whether the maps of queries, keys and values and the output map have biases.
+        output_map: Whether the joined heads go through an output map.
         mask: Which words each word may attend to; default: all of them.
         score: One of scaled_dot, dot, general, additive, concat, kernel, favor.
         bias: One of none, alibi, t5.
-        projection: One of fused, batched, single.
+        projection: One of fused, batched, single. All of them get the same parameters.
         backend: A backend whose output is compared with that of the explicit one.
         seed: The seed of the random parameters and word vectors.
 
@@ -98,24 +107,30 @@ def attend_sentence(
     query_words = split_words(text)
     key_words = query_words if source is None else split_words(source)
     torch.manual_seed(seed)
-    attention = MultiHead(width, heads, groups=groups, projection=projection)
+    attention = MultiHead(
+        width, heads, groups=groups, head_width=head_width, value_width=value_width, bias=projection_bias
+    )
     score_function = _build_score(score, attention.sizes.head_width)
     attention.score = score_function
     bias_function = _build_bias(bias, heads)
     _redraw_projections(attention, width)
+    attention = attention.convert_projection(projection)  # drawn in one layout, so that all layouts are equal
 
     with torch.no_grad():
         inputs = embed_words(query_words, width, seed)
         memory = None if source is None else embed_words(key_words, width, seed)
-        output, weights = attention(inputs, memory, mask=mask, bias=bias_function, weights=True)
+        _, weights = attention(inputs, memory, mask=mask, bias=bias_function, weights=True)
         query = attention.projection.project_queries(inputs)
         key, value = attention.projection.project_keys_values(inputs if memory is None else memory)
         exact, compared = (
             attend(query, key, value, mask=mask, bias=bias_function, score=score_function, backend=name)
             for name in ("explicit", backend)
         )
+        joined = exact.transpose(1, 2).flatten(2)
+        output = attention.output(joined) if output_map else joined
 
     pattern = weights[0]
+    left_out = [] if output_map else list(attention.output.parameters())
     return SentenceAttention(
         tokens=query_words,
         source=key_words,
@@ -124,8 +139,9 @@ def attend_sentence(
         head_width=attention.sizes.head_width,
         query_shape=list(query.shape),
         key_shape=list(key.shape),
+        value_shape=list(value.shape),
         output_shape=list(output.shape),
-        parameters=sum(parameter.numel() for parameter in attention.parameters()),
+        parameters=sum(p.numel() for p in attention.parameters()) - sum(p.numel() for p in left_out),
         weights=pattern,
         future=pattern.triu(1).sum(-1).amax(0).tolist(),
         row_error=_measure_row_error(pattern),
