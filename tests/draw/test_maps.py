@@ -62,6 +62,19 @@ def test_values_stay_the_weights_in_every_scale(scale: str, tmp_path: Path) -> N
     assert "without the first key, 'a'" in texts
 
 
+def test_grids_of_small_weights_are_readable_and_need_no_labels(tmp_path: Path) -> None:
+    weights = numpy.full((8, 20, 20), 0.05)
+    weights[3, 7, 11] = 0.16
+    assert count_dark_pixels(draw.save_head_grid(tmp_path / "grid.png", weights)) >= 4
+    texts = read_texts(draw.save_head_grid(tmp_path / "grid.svg", weights))
+    assert texts[-6:] == ["0", "0.04", "0.08", "0.12", "0.16", "weight"] and {"19", "head 7"} <= set(texts)
+    larger = read_texts(draw.save_head_grid(tmp_path / "larger.svg", weights * 4))
+    assert larger[-6:] == ["0", "0.25", "0.5", "0.75", "1", "weight"]
+
+    single = read_texts(draw.save_heat_map(tmp_path / "one.svg", weights[3]))
+    assert single[-6:] == ["0", "0.25", "0.5", "0.75", "1", "weight"] and "19" in single
+
+
 def test_unknown_scales_and_maps_of_one_key_raise(tmp_path: Path) -> None:
     path, two = tmp_path / "a.png", ["a", "b"]
     message = error_message(lambda: draw.save_heat_map(path, [[1, 0], [0, 1]], two, two, scale="log"))

@@ -94,6 +94,18 @@ def check_single_pattern(pattern: ArrayLike) -> Pattern:
     return heads[0]
 
 
+def complete_labels(
+    weights: Pattern, queries: Sequence[str] | None, keys: Sequence[str] | None
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the labels of rows and columns, the positions for those that are None. The number of labels is checked."""
+    queries, keys = (
+        [str(position) for position in range(count)] if labels is None else labels
+        for labels, count in zip((queries, keys), weights.shape, strict=True)
+    )
+    check_labels(weights, queries, keys)
+    return queries, keys
+
+
 def check_labels(weights: Pattern, queries: Sequence[str], keys: Sequence[str]) -> None:
     """Check that there is one label for each row and column."""
     for singular, plural, labels, count in (

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from jumok.errors import DrawError
 
 from .cell_text import count_cells
-from .checks import Pattern, PatternsLike, check_labels, check_patterns, check_single_pattern
+from .checks import Pattern, PatternsLike, check_labels, check_patterns, check_single_pattern, complete_labels
 from .figure import CAPTION_INK, WIDEST_LABEL, open_canvas
 from .panel import Shading, choose_shading, draw_color_bar, join_captions, paint_map
 from .pooling import PooledMap, pool_patterns
@@ -24,6 +24,7 @@ MAP_CELLS, GRID_CELLS, MODEL_CELLS = 400, 135, 80
 MAP_VALUES_LIMIT, GRID_VALUES_LIMIT = 24, 8
 # Cells with values cannot shrink below a readable size; beyond this limit the image would be metres wide.
 VALUES_LIMIT = 200
+PALE = 0.5  # grids whose weights are all smaller end their colours at the largest weight, or they would be nearly white
 SMALL_MAP = 4  # rows and columns up to which cells and values are larger
 MAX_MASK_TITLE = 80  # characters; a longer expression would make the picture wider than its map
 
@@ -85,8 +86,8 @@ class LayerMaps(NamedTuple):
 def save_heat_map(
     path: str | os.PathLike[str],
     pattern: ArrayLike,
-    queries: Sequence[str],
-    keys: Sequence[str],
+    queries: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
     *,
     title: str = "",
     caption: str = "",
@@ -101,6 +102,8 @@ def save_heat_map(
 
     Args:
         pattern: Weights ``[query, key]`` of one head, between 0 and 1.
+        queries: A label for each row; default: the positions.
+        keys: A label for each column; default: the positions.
         values: Whether to write the weight into each cell; default: for maps of at most 24 by 24.
         axis_names: The words on the axes and the colour bar; default: English.
 
@@ -108,7 +111,7 @@ def save_heat_map(
     PosixPath('map.png')
     """
     weights = check_single_pattern(pattern)
-    check_labels(weights, queries, keys)
+    queries, keys = complete_labels(weights, queries, keys)
     larger = max(weights.shape)
     if values is None:
         values = larger <= MAP_VALUES_LIMIT
@@ -195,8 +198,8 @@ def _save_single_map(
 def save_head_grid(
     path: str | os.PathLike[str],
     patterns: PatternsLike,
-    queries: Sequence[str],
-    keys: Sequence[str],
+    queries: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
     *,
     titles: Sequence[str] | None = None,
     title: str = "",
@@ -207,11 +210,14 @@ def save_head_grid(
 ) -> Path:
     """Write one heat map for each head, side by side with shared labels, and return the path of the image.
 
-    Maps of more than 135 queries or keys are shrunk: each cell becomes the maximum of its weights.
+    Maps of more than 135 queries or keys are shrunk: each cell becomes the maximum of its weights. The colours end
+    at 1, or at the largest weight if all are below 0.5, as the colour bar shows.
 
     Args:
         patterns: Weights ``[head, query, key]``, between 0 and 1; or what ``MultiHead`` returns: ``[1, head, query,
             key]``, or the pair (output, weights).
+        queries: A label for each row; default: the positions.
+        keys: A label for each column; default: the positions.
         titles: A title for each head; default: "head 0", "head 1" and so on.
         axis_names: The words on the axes and the colour bar; default: English.
 
@@ -219,7 +225,7 @@ def save_head_grid(
     PosixPath('heads.png')
     """
     weights = check_patterns(patterns)
-    check_labels(weights[0], queries, keys)
+    queries, keys = complete_labels(weights[0], queries, keys)
     heads = len(weights)
     if titles is None:
         titles = [f"{axis_names.head} {head}" for head in range(heads)]
@@ -227,7 +233,8 @@ def save_head_grid(
         raise DrawError(
             f"There are {len(titles)} titles but {heads} heads; give one title for each head, or omit titles."
         )
-    shading = choose_shading([weights], scale, skip_first)
+    largest = float(weights.max())
+    shading = choose_shading([weights], scale, skip_first, largest if 0 < largest < PALE else 1.0)
     maps = pool_patterns(weights, queries, keys, GRID_CELLS, first_apart=skip_first)
 
     larger = max(len(maps.queries), len(maps.keys))
