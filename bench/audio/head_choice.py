@@ -9,7 +9,8 @@ from itertools import combinations
 from pathlib import Path
 from statistics import mean
 
-from jumok.lab.experiments.setups.timed_speech import HeardSpeech, Voice, compute_errors, compute_median
+from jumok.data.audio.voices import Voice
+from jumok.lab.experiments.setups.timed_speech import HeardSpeech, compute_errors, compute_median
 
 SCORING_TEXTS: tuple[str, ...] = tuple(tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["scoring"])
 CALIBRATION_VOICES = (

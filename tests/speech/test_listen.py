@@ -12,6 +12,7 @@ import torch
 import jumok
 from jumok.data import catalogue
 from jumok.data.audio.audio_files import read_audio
+from jumok.data.audio.voices import Voice
 from jumok.data.datasets.speech_recordings import Recording
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, DataError
@@ -36,7 +37,6 @@ from jumok.recipes.speech.synthetic_clips import (
     VOICES,
     WORDS,
     ClipPlan,
-    Voice,
     limit_bandwidth,
     plan_random_clips,
     plan_reported_clips,

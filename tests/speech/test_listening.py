@@ -16,6 +16,7 @@ from catalogue_cache import download_or_skip
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.openai_whisper import find_converted_folder
 from jumok.data.audio.utterance import SpokenWord
+from jumok.data.audio.voices import Voice
 from jumok.errors import ArgumentError, CheckpointError
 from jumok.lab.experiments import run_experiment
 from jumok.lab.experiments.listening import (
@@ -30,7 +31,6 @@ from jumok.lab.experiments.setups.timed_speech import (
     CALIBRATION_TEXTS,
     HeardSpeech,
     TimedSpeech,
-    Voice,
     compute_errors,
     compute_median,
     count_word_errors,

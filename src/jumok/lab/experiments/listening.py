@@ -16,12 +16,12 @@ from torch import Tensor
 
 from jumok.bilingual_text import Text, Texts
 from jumok.checkpoint import Loaded, load
+from jumok.data.audio.voices import Voice
 from jumok.draw import MapPanel, save_panel_row
 from jumok.errors import ArgumentError
 from jumok.lab.experiments.setups.timed_speech import (
     CALIBRATION_TEXTS,
     HeardSpeech,
-    Voice,
     compute_errors,
     compute_median,
     count_word_errors,

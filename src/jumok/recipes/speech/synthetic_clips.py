@@ -12,14 +12,13 @@ import wave
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.data.audio import espeak, flite
-from jumok.data.audio.utterance import SPEEDS, SYNTHESIS_RATE, Utterance
+from jumok.data.audio.utterance import SPEEDS, SYNTHESIS_RATE
+from jumok.data.audio.voices import Voice
 from jumok.data.batches.batch_order import create_generator
 from jumok.errors import ArgumentError
 from jumok.files import replace_file
@@ -32,20 +31,6 @@ NOISY = 0.7  # the share of the other training clips that contain noise
 REPORTED_NOISE = 10.0  # dB: the ratio of speech to noise in the noisy clips of the report
 QUIET = 0.01  # of the peak: what is below it at both ends of an utterance is cut off
 FRAME = SYNTHESIS_RATE // 100
-
-
-class Voice(NamedTuple):
-    """A voice of a synthesiser, "espeak" or "flite"."""
-
-    synthesiser: str
-    name: str
-
-    def speak(self, text: str, speed: float, pitch: float) -> Utterance:
-        """Speak a text; speed and pitch are factors on the voice's own, where its pitch can be changed."""
-        if self.synthesiser == "espeak":
-            return espeak.speak(text, self.name, speed=speed, pitch=pitch)
-        return flite.speak(text, self.name, speed=speed, pitch=1.0 if self.name in flite.FIXED_PITCH else pitch)
-
 
 VoicesByLanguage = Mapping[str, tuple[Voice, ...]]
 _TABLES = tomllib.loads(Path(__file__).with_name("words_and_voices.toml").read_text(encoding="utf-8"))
@@ -156,7 +141,8 @@ def _speak_within(plan: ClipPlan, limit: int) -> Samples:
     """Return the speech of a plan in at most this many samples."""
     speed = plan.speed
     for _ in range(2):
-        speech = trim_silence(plan.voice.speak(plan.text, speed, plan.pitch).samples)
+        voice = replace(plan.voice, speed=speed, pitch=plan.pitch)
+        speech = trim_silence(voice.speak(plan.text).samples)
         if len(speech) <= limit:
             return speech
         speed = min(SPEEDS[1], speed * 1.1 * len(speech) / limit)

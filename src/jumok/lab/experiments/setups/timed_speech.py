@@ -9,7 +9,7 @@ import difflib
 import random
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,8 +19,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.checkpoint import Loaded
-from jumok.data.audio import espeak, flite
-from jumok.data.audio.utterance import SYNTHESIS_RATE, SpokenWord, Utterance
+from jumok.data.audio.utterance import SYNTHESIS_RATE, SpokenWord
+from jumok.data.audio.voices import Voice
 from jumok.models.speech import Speech
 from jumok.tasks.speech import Transcript, transcribe
 from jumok.tasks.speech.audio_window import POSITIONS_PER_SECOND
@@ -30,29 +30,6 @@ SENTENCES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")
 CALIBRATION_TEXTS: tuple[str, ...] = tuple(SENTENCES["calibration"])
 PAUSES = (0.2, 1.5)  # seconds, the shortest and the longest
 NOISE = 0.001  # standard deviation; digital silence does not occur in recordings
-
-SYNTHESISERS: dict[str, Callable[..., Utterance]] = {"espeak": espeak.speak, "flite": flite.speak}
-
-
-@dataclass(frozen=True)
-class Voice:
-    """A voice of a synthesiser.
-
-    Attributes:
-        synthesiser: "espeak" or "flite".
-        name: Its name, such as "en-us+f4" or "slt".
-        speed: The factor on its usual speed.
-        pitch: The factor on its usual pitch.
-    """
-
-    synthesiser: str
-    name: str
-    speed: float = 1.0
-    pitch: float = 1.0
-
-    def speak(self, text: str) -> Utterance:
-        """Return a text, spoken by this voice; ArgumentError if the synthesiser is not installed."""
-        return SYNTHESISERS[self.synthesiser](text, self.name, speed=self.speed, pitch=self.pitch)
 
 
 @dataclass(frozen=True, eq=False)
