@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jumok.data.readers.columns import TableNotice
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.lines import Notice, ProblemLog
+from jumok.data.readers.tables import TableNotice
 from jumok.data.readers.text_examples import read_documents, read_labelled_texts, read_pairs
 from jumok.errors import DataError
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from jumok.data.readers import columns as column_reader
-from jumok.data.readers.columns import TableNotice
+from jumok.data.readers import tables as table_reader
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.file_list import UnreadFiles, is_description, list_files
 from jumok.data.readers.labelled_files import read_captioned_images
 from jumok.data.readers.lines import Notice, ProblemLog
+from jumok.data.readers.tables import TableNotice
 from jumok.data.readers.text_examples import read_documents, read_labelled_texts, read_pairs
 from jumok.errors import ArgumentError, DataError
 
@@ -172,7 +172,7 @@ def test_user_is_told_which_columns_were_taken(tmp_path: Path) -> None:
 
 
 def test_only_the_first_rows_are_read_before_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_reader, "PREVIEW_ROWS", 3)
+    monkeypatch.setattr(table_reader, "PREVIEW_ROWS", 3)
     path = write_table(tmp_path / "a.csv", [*REVIEWS, ["broken row"]])
     rows = read_labelled_texts(path)
     assert [next(rows) for _ in REVIEWS] == [tuple(row) for row in REVIEWS]

@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from jumok.data.readers.columns import TableNotice, TakenColumn
 from jumok.data.readers.file_list import UnreadFiles
+from jumok.data.readers.tables import TableNotice, TakenColumn
 from jumok.training.displays import ProgressDisplay, select_display
 
 from .recipe import get_recipe

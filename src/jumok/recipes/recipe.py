@@ -18,9 +18,9 @@ import torch
 
 from jumok.checkpoint import Loaded, load
 from jumok.checkpoint.name_table import build_on_meta
-from jumok.data.readers.columns import HUB_PREFIX
 from jumok.data.readers.file_format import HEADER_CHOICES, check_encoding
 from jumok.data.readers.table_header import KNOWN_NAMES
+from jumok.data.readers.tables import HUB_PREFIX
 from jumok.defaults import FIELD_SYNONYMS
 from jumok.errors import ArgumentError
 from jumok.fields import Fields, choice

@@ -13,9 +13,9 @@ from typing import Any
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import check_path_encoding
 from jumok.data import catalogue
-from jumok.data.readers.columns import HUB_PREFIX
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.lines import Notice, ProblemLog
+from jumok.data.readers.tables import HUB_PREFIX
 from jumok.errors import ArgumentError, DataError, DrawError
 from jumok.fields import FieldsType
 from jumok.reporting import Report

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
 from jumok.data.readers.file_format import UTF_8, FileFormat
 from jumok.data.readers.file_list import list_files
 from jumok.data.readers.lines import ProblemLog, close_after, normalize_label, read_lines, require_any
 from jumok.data.readers.table_header import Column
+from jumok.data.readers.tables import TABLE_EXTENSIONS, read_rows
 from jumok.defaults import AUDIO_EXTENSIONS, IMAGE_EXTENSIONS
 from jumok.errors import DataError
 

@@ -20,11 +20,11 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from jumok.data.readers.columns import read_rows
 from jumok.data.readers.file_format import UTF_8, FileFormat
 from jumok.data.readers.labelled_files import CAPTION_TABLES, find_table
 from jumok.data.readers.lines import ProblemLog, close_after
 from jumok.data.readers.table_header import Column
+from jumok.data.readers.tables import read_rows
 from jumok.errors import DataError
 
 Regions = Float[Tensor, "region feature"]

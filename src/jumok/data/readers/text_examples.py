@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from jumok.data.readers.columns import TABLE_EXTENSIONS, is_table, read_rows
 from jumok.data.readers.file_format import UTF_8, FileFormat
 from jumok.data.readers.file_list import list_files, list_paths
 from jumok.data.readers.lines import (
@@ -22,6 +21,7 @@ from jumok.data.readers.lines import (
 )
 from jumok.data.readers.po_files import parse_messages
 from jumok.data.readers.table_header import Column
+from jumok.data.readers.tables import TABLE_EXTENSIONS, is_table, read_rows
 from jumok.data.tokenizers.tokenizer import Tokenizer
 
 PIECE_SIZE = 2**17  # characters; a tokenizer needs about 100 bytes of memory per character

@@ -21,10 +21,10 @@ from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
 from jumok.data.batches.split import normalize_text
 from jumok.data.datasets import toy_tasks
-from jumok.data.readers.columns import is_table, read_rows
 from jumok.data.readers.file_list import list_files
 from jumok.data.readers.lines import ProblemLog, read_lines
 from jumok.data.readers.table_header import Column
+from jumok.data.readers.tables import is_table, read_rows
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.draw import save_heat_map
 from jumok.errors import ArgumentError, DataError

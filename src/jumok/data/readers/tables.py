@@ -1,4 +1,4 @@
-"""Read columns of tables (TSV, CSV, JSONL, Parquet) and of Hugging Face datasets, for texts, pairs and labels.
+"""Read tables (TSV, CSV, JSONL, Parquet) and Hugging Face datasets, for texts, pairs and labels.
 
 A Hugging Face dataset has the name "hf:owner/name" or "hf:owner/name@split", where a local folder can stand for
 owner/name. Only the named dataset is downloaded, by the package `datasets`.
