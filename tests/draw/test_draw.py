@@ -138,7 +138,7 @@ def error_message(call: Callable[[], object]) -> str:
         call()
     assert isinstance(caught.value, JumokError)
     message = str(caught.value)
-    assert message[0].isupper() and ";" in message  # what is wrong; what to do
+    assert not message[0].isupper() and not message.endswith(".") and ";" in message  # what is wrong; what to do
     return message
 
 

@@ -420,5 +420,5 @@ def test_gallery_draws_images_with_texts(tmp_path: Path) -> None:
     assert first == again and first != other
     with pytest.raises(DrawError, match="2 images, 1 expected texts and 2 predicted texts"):
         save_gallery(tmp_path / "d.png", images, ["a"], ["a", "b"])
-    with pytest.raises(DrawError, match=r"Image 0 is float64 \(2, 2\)"):
+    with pytest.raises(DrawError, match=r"image 0 is float64 \(2, 2\)"):
         save_gallery(tmp_path / "d.png", [numpy.zeros((2, 2))], ["a"], ["a"])

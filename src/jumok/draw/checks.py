@@ -35,24 +35,24 @@ def check_patterns(patterns: PatternsLike) -> Patterns:
     if array.ndim == 4 and array.shape[0] == 1:
         array = array[0]
     if array.ndim == 4:
-        raise DrawError(f"The pattern has {array.shape[0]} batch rows {array.shape}; give one of them: pattern[0].")
+        raise DrawError(f"the pattern has {array.shape[0]} batch rows {array.shape}; give one of them: pattern[0]")
     if array.ndim not in (2, 3):
         raise DrawError(
-            f"The pattern has {array.ndim} dimensions {array.shape}; give [query, key] or [head, query, key]."
+            f"the pattern has {array.ndim} dimensions {array.shape}; give [query, key] or [head, query, key]"
         )
     if array.size == 0:
-        raise DrawError(f"The pattern is empty {array.shape}; give at least one head, one query and one key.")
+        raise DrawError(f"the pattern is empty {array.shape}; give at least one head, one query and one key")
     weights = array.astype(numpy.float64)
     if not numpy.isfinite(weights).all():
         raise DrawError(
-            "The pattern has weights that are not finite (nan or infinity); "
-            "draw the weights after the softmax, and look for a row in which every key is masked."
+            "the pattern has weights that are not finite (nan or infinity); "
+            "draw the weights after the softmax, and look for a row in which every key is masked"
         )
     lowest, highest = weights.min(), weights.max()
     if lowest < -TOLERANCE or highest > 1 + TOLERANCE:
         raise DrawError(
-            f"The pattern has weights from {lowest:.4g} to {highest:.4g}, outside 0 to 1; "
-            "draw the weights after the softmax, not the scores before it."
+            f"the pattern has weights from {lowest:.4g} to {highest:.4g}, outside 0 to 1; "
+            "draw the weights after the softmax, not the scores before it"
         )
     return numpy.clip(weights, 0.0, 1.0).reshape(-1, *weights.shape[-2:])
 
@@ -65,12 +65,12 @@ def _read_numbers(patterns: object) -> ndarray:
         array = numpy.asarray(_detach_tensor(patterns))
     except (TypeError, ValueError, RuntimeError) as error:
         raise DrawError(
-            f"The pattern cannot be read as an array of numbers ({error}); give a numpy array, nested lists "
-            "or a torch tensor."
+            f"the pattern cannot be read as an array of numbers ({error}); give a numpy array, nested lists "
+            "or a torch tensor"
         ) from error
     if array.dtype.kind not in "biuf":
         raise DrawError(
-            f"The pattern holds {array.dtype} and not numbers; give weights between 0 and 1, for instance as float32."
+            f"the pattern holds {array.dtype} and not numbers; give weights between 0 and 1, for instance as float32"
         )
     return array
 
@@ -88,8 +88,8 @@ def check_single_pattern(pattern: ArrayLike) -> Pattern:
     heads = check_patterns(pattern)
     if len(heads) != 1:
         raise DrawError(
-            f"The pattern has {len(heads)} heads, but this function draws one; "
-            "give pattern[0] for the first head, or draw all of them with save_head_grid."
+            f"the pattern has {len(heads)} heads, but this function draws one; "
+            "give pattern[0] for the first head, or draw all of them with save_head_grid"
         )
     return heads[0]
 
@@ -115,8 +115,8 @@ def check_labels(weights: Pattern, queries: Sequence[str], keys: Sequence[str]) 
         if len(labels) != count:
             axis = singular if count == 1 else plural
             raise DrawError(
-                f"There are {len(labels)} {singular} labels but the pattern has {count} {axis}; "
-                f"give one label for each {singular}."
+                f"there are {len(labels)} {singular} labels but the pattern has {count} {axis}; "
+                f"give one label for each {singular}"
             )
 
 
@@ -124,5 +124,5 @@ def check_pixels(image: ArrayLike, name: str) -> Pixels:
     """Check that an image holds bytes, and return it as an array; ``name`` is for the error message."""
     array = numpy.asarray(image)
     if array.dtype != numpy.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
-        raise DrawError(f"{name} is {array.dtype} {array.shape}; give bytes of [row, column] or [row, column, 3].")
+        raise DrawError(f"{name} is {array.dtype} {array.shape}; give bytes of [row, column] or [row, column, 3]")
     return array

@@ -49,10 +49,10 @@ def save_effect_map(
     table = _check_effects(effects)
     layers = [str(layer) for layer in range(len(table))] if layers is None else layers
     if len(layers) != len(table):
-        raise DrawError(f"There are {len(layers)} labels but {len(table)} layers; give one label for each layer.")
+        raise DrawError(f"there are {len(layers)} labels but {len(table)} layers; give one label for each layer")
     columns = [str(column) for column in range(table.shape[1])] if columns is None else columns
     if len(columns) != table.shape[1]:
-        raise DrawError(f"There are {len(columns)} labels but {table.shape[1]} columns; give one label for each.")
+        raise DrawError(f"there are {len(columns)} labels but {table.shape[1]} columns; give one label for each")
     has_values = table.size <= VALUES_LIMIT
     cell_width = cell_height = 0.24  # inches
     if has_values:  # the cells of a small table are larger
@@ -103,11 +103,11 @@ def _check_effects(effects: ArrayLike) -> EffectTable:
     try:
         table = numpy.asarray(effects, dtype=numpy.float64)
     except (TypeError, ValueError) as error:
-        raise DrawError(f"The effects cannot be read as numbers ({error}); give a table [layer, head].") from error
+        raise DrawError(f"the effects cannot be read as numbers ({error}); give a table [layer, head]") from error
     if table.ndim != 2 or table.size == 0:
-        raise DrawError(f"The effects have the shape {table.shape}; give a table [layer, head] with at least one head.")
+        raise DrawError(f"the effects have the shape {table.shape}; give a table [layer, head] with at least one head")
     if numpy.isinf(table).any() or numpy.isnan(table).all():
-        raise DrawError("The effects must be finite numbers; only heads that a layer does not have may be nan.")
+        raise DrawError("the effects must be finite numbers; only heads that a layer does not have may be nan")
     return table
 
 

@@ -91,7 +91,7 @@ def open_canvas(path: str | os.PathLike[str], texts: Iterable[str]) -> Iterator[
     """
     target = Path(path)
     if target.suffix.lower() not in (".png", ".svg"):
-        raise DrawError(f"The image {target.name!r} must end in .png or .svg; rename it to one of these.")
+        raise DrawError(f"the image {target.name!r} must end in .png or .svg; rename it to one of these")
     families, characters = _select_fonts("".join(make_visible(text) for text in texts))
     import matplotlib.style
 
@@ -121,7 +121,7 @@ def _select_fonts(text: str) -> tuple[list[str], frozenset[int]]:
         return [*families, register_font(hangul)], characters | read_characters(hangul)
     if HANGUL.search(text):
         raise DrawError(
-            "The labels have Hangul and no font with Hangul was found; install the Debian package "
+            "the labels have Hangul and no font with Hangul was found; install the Debian package "
             "fonts-nanum, or run: pip install koreanize-matplotlib"
         )
     return families, characters
@@ -143,8 +143,8 @@ def save_figure(figure: Figure, target: Path) -> None:
         write_atomically(target, buffer.getvalue())
     except OSError as error:
         raise DrawError(
-            f"The image could not be written to {str(target)!r} ({error.strerror}); "
-            "create the folder first, or choose another path."
+            f"the image could not be written to {str(target)!r} ({error.strerror}); "
+            "create the folder first, or choose another path"
         ) from error
 
 
@@ -211,8 +211,8 @@ def import_font_manager() -> ModuleType:
         from matplotlib import font_manager
     except ImportError as error:
         raise DrawError(
-            'Images need matplotlib, which is not installed; run: pip install "jumok[draw]" '
-            "(a heat map in the terminal needs no extra)."
+            'images need matplotlib, which is not installed; run: pip install "jumok[draw]" '
+            "(a heat map in the terminal needs no extra)"
         ) from error
     return font_manager
 

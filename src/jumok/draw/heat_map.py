@@ -117,8 +117,8 @@ def save_heat_map(
         values = larger <= MAP_VALUES_LIMIT
     if values and larger > VALUES_LIMIT:
         raise DrawError(
-            f"A map of {len(queries)} by {len(keys)} is too large for a value in each cell (at most {VALUES_LIMIT} by "
-            f"{VALUES_LIMIT}); omit values=True or draw a slice of the pattern."
+            f"a map of {len(queries)} by {len(keys)} is too large for a value in each cell (at most {VALUES_LIMIT} by "
+            f"{VALUES_LIMIT}); omit values=True or draw a slice of the pattern"
         )
     shading = choose_shading([weights[None]], scale, skip_first)
     maps = pool_patterns(weights, queries, keys, MAP_CELLS, first_apart=skip_first)
@@ -231,7 +231,7 @@ def save_head_grid(
         titles = [f"{axis_names.head} {head}" for head in range(heads)]
     if len(titles) != heads:
         raise DrawError(
-            f"There are {len(titles)} titles but {heads} heads; give one title for each head, or omit titles."
+            f"there are {len(titles)} titles but {heads} heads; give one title for each head, or omit titles"
         )
     largest = float(weights.max())
     shading = choose_shading([weights], scale, skip_first, largest if 0 < largest < PALE else 1.0)
@@ -293,7 +293,7 @@ def save_model_grid(
     PosixPath('model.png')
     """
     if not layers:
-        raise DrawError("There are no layers to draw; give at least one.")
+        raise DrawError("there are no layers to draw; give at least one")
     checked = [check_patterns(layer.weights) for layer in layers]
     for weights, layer in zip(checked, layers, strict=True):
         check_labels(weights[0], layer.queries, layer.keys)

@@ -95,7 +95,7 @@ def save_panel_row(target: str | Path, panels: Sequence[LinePanel | MapPanel]) -
     A line has the same colour and marker in every panel.
     """
     if not panels:
-        raise DrawError("There is nothing to draw; give at least one panel.")
+        raise DrawError("there is nothing to draw; give at least one panel")
     plots = [panel for panel in panels if isinstance(panel, LinePanel)]
     texts = [text for panel in panels for text in _list_texts(panel)]
     styles = _select_line_styles(plots)
@@ -177,7 +177,7 @@ def _draw_line_panel(axes: Axes, panel: LinePanel, styles: Mapping[str, _LineSty
 def _draw_map_panel(axes: Axes, panel: MapPanel, canvas: Canvas) -> None:
     numbers = numpy.asarray(panel.numbers, dtype=numpy.float64)
     if numbers.ndim != 2 or numbers.size == 0 or not numpy.isfinite(numbers).all():
-        raise DrawError(f"A map needs finite numbers [row, column], not an array of the shape {numbers.shape}.")
+        raise DrawError(f"a map needs finite numbers [row, column], not an array of the shape {numbers.shape}")
     limit = float(abs(numbers).max()) or 1.0  # a map of zeros still needs a scale
     image = axes.imshow(numbers, cmap=EFFECT_COLOR_MAP, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
     axes.locator_params(integer=True)  # rows and columns are counted

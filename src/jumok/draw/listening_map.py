@@ -90,12 +90,12 @@ def save_listening_map(
     pattern = check_single_pattern(weights)
     loudness = numpy.asarray(spectrogram, dtype=numpy.float64)
     if loudness.ndim != 2 or not loudness.size or not numpy.isfinite(loudness).all():
-        raise DrawError(f"The spectrogram has the shape {loudness.shape}; give finite numbers [band, frame].")
+        raise DrawError(f"the spectrogram has the shape {loudness.shape}; give finite numbers [band, frame]")
     shading = choose_shading([pattern], scale, largest=float(pattern.max()))
     if len(labels) != len(pattern) or (spans and len(spans) != len(pattern)):
-        raise DrawError(f"There are {len(pattern)} rows of weights; give one label, and one span, for each of them.")
+        raise DrawError(f"there are {len(pattern)} rows of weights; give one label, and one span, for each of them")
     if seconds <= 0:
-        raise DrawError(f"The audio has {seconds:g} seconds; give a length above 0.")
+        raise DrawError(f"the audio has {seconds:g} seconds; give a length above 0")
 
     texts = texts or ListeningTexts()
     times = (begin, begin + seconds)

@@ -69,10 +69,10 @@ class Shading(NamedTuple):
 def choose_shading(patterns: list[AnyPatterns], scale: str, skip_first: bool = False, largest: float = 1.0) -> Shading:
     """Return the shading of a figure; without the first key, it ends at the largest weight that remains."""
     if scale not in SCALES:
-        raise DrawError(f"The colour scale {scale!r} is unknown; choose one of {', '.join(SCALES)}.")
+        raise DrawError(f"the colour scale {scale!r} is unknown; choose one of {', '.join(SCALES)}")
     if skip_first:
         if any(weights.shape[-1] < 2 for weights in patterns):
-            raise DrawError("The map has one key, and skipping the first key leaves none; draw it without skip_first.")
+            raise DrawError("the map has one key, and skipping the first key leaves none; draw it without skip_first")
         largest = max(float(weights[..., 1:].max()) for weights in patterns)
     return Shading(scale, largest or 1.0, skip_first)
 

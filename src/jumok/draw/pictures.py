@@ -59,10 +59,10 @@ def save_gallery(
     """
     if not len(images) == len(expected) == len(predicted) or not images:
         raise DrawError(
-            f"There are {len(images)} images, {len(expected)} expected texts and {len(predicted)} predicted texts; "
-            "give the same number of each, at least one."
+            f"there are {len(images)} images, {len(expected)} expected texts and {len(predicted)} predicted texts; "
+            "give the same number of each, at least one"
         )
-    pixels = [check_pixels(image, f"Image {index}") for index, image in enumerate(images)]
+    pixels = [check_pixels(image, f"image {index}") for index, image in enumerate(images)]
     columns = min(columns, len(pixels))
     rows = math.ceil(len(pixels) / columns)
 
@@ -136,19 +136,19 @@ def save_image_overlay(
     ... # doctest: +SKIP
     PosixPath('cat.png')
     """
-    pixels = check_pixels(image, "The image")
+    pixels = check_pixels(image, "the image")
     panels = check_patterns(weights)
     count, *grid = panels.shape
     for side, cells, length in zip(pixels.shape, grid, patch, strict=False):
         if length < 1 or not (cells - 1) * length < side <= cells * length:
             raise DrawError(
                 f"{grid[0]} x {grid[1]} patches of {patch[0]} x {patch[1]} pixels do not cover an image of "
-                f"{pixels.shape[0]} x {pixels.shape[1]}; give the patches of this image."
+                f"{pixels.shape[0]} x {pixels.shape[1]}; give the patches of this image"
             )
     if titles is None:
         titles = [f"head {head}" for head in range(count)]
     if len(titles) != count:
-        raise DrawError(f"There are {len(titles)} titles but {count} panels; give one title for each, or omit titles.")
+        raise DrawError(f"there are {len(titles)} titles but {count} panels; give one title for each, or omit titles")
     shading = choose_shading([panels], scale, largest=float(panels.max()))
     caption = join_captions(caption, "the query is framed" if marked is not None else "")
     with open_canvas(path, [title, caption, *titles]) as canvas:
@@ -167,7 +167,7 @@ def blend_weights(
     >>> blend_weights(numpy.full((2, 4), 200, numpy.uint8), [[0, 1]], (2, 2))[0, :, 1].tolist()
     [200, 200, 56, 56]
     """
-    pixels = check_pixels(image, "The image")[::step, ::step].astype(numpy.float64)
+    pixels = check_pixels(image, "the image")[::step, ::step].astype(numpy.float64)
     grey = pixels @ numpy.array(GREY_SHARES) if pixels.ndim == 3 else pixels
     cells = numpy.asarray(weights, numpy.float64)
     # all patches are one row of the scale "row": the keys of one query

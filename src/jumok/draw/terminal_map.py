@@ -75,8 +75,8 @@ def _fit_columns(key_labels: list[str], label_width: int, width: int | None) -> 
     shown = min(len(key_labels), room // (column + 1))
     if shown < 1:
         raise DrawError(
-            f"A width of {width} columns is too narrow for even one key of this map; "
-            f"give a width of at least {label_width + column + 1}."
+            f"a width of {width} columns is too narrow for even one key of this map; "
+            f"give a width of at least {label_width + column + 1}"
         )
     return column, shown
 
