@@ -96,7 +96,7 @@ def test_programs_run_in_their_own_process(tmp_path: Path) -> None:
     failing = RIGHT_PROGRAM.replace("softmax", "softmix")
     assert "line 8: AttributeError" in check_program(failing, tmp_path)[1]
     assert "line 2: SyntaxError" in check_program("\ndef (", tmp_path)[1]
-    assert "does not define a function causal_attention()" in check_program("x = 1", tmp_path)[1]
+    assert "it does not define causal_attention()" in check_program("x = 1", tmp_path)[1]
     assert "exit code 3" in check_program("import os\nos._exit(3)", tmp_path)[1]
 
 

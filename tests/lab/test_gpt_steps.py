@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from jumok.lab.exercises import EXERCISES, check_answer
 from jumok.lab.exercises.gpt_steps import TEXTS, compute_logits, list_parameters
 from jumok.lab.exercises.gpt_training import convert_parameters
+from jumok.lab.exercises.program_child import probe_model, train_model
 
 SOLUTIONS = (Path(__file__).parents[2] / "docs" / "en" / "course" / "solutions.md").read_text(encoding="utf-8")
 SIZES = {"vocabulary": 13, "width": 12, "heads": 3, "layers": 2, "context": 7}
@@ -21,6 +23,8 @@ MISTAKES = {  # what to change in the solution of an exercise, and the answer of
     "gpt-2": {
         "future": ("return weights / weights.sum(-1, keepdim=True) @ x", "return x.mean(1, keepdim=True).expand_as(x)"),
         "all lengths": ("weights.sum(-1, keepdim=True)", "length"),
+        "sum": ("weights / weights.sum(-1, keepdim=True)", "weights"),
+        "columns": ("weights.sum(-1, keepdim=True)", "weights.sum(-1)"),
     },
     "gpt-3": {
         "no mask": (".masked_fill(future, float('-inf'))", ""),
@@ -30,10 +34,15 @@ MISTAKES = {  # what to change in the solution of an exercise, and the answer of
         ),
         "columns": ("softmax(-1)", "softmax(-2)"),
         "no scale": (" / q.shape[-1] ** 0.5", ""),
+        "no root": ("q.shape[-1] ** 0.5", "q.shape[-1]"),
         "no positions": (" + self.positions.weight[: tokens.shape[1]]", ""),
     },
     "gpt-4": {
         "width scale": ("q.shape[-1] ** 0.5", "x.shape[-1] ** 0.5"),
+        "interleaved": (
+            "torch.cat([head(x) for head in self.heads], dim=-1)",
+            "torch.stack([head(x) for head in self.heads], -1).flatten(2)",
+        ),
         "no output": ("return self.output(torch.cat(", "return (torch.cat("),
         "no mask": (".masked_fill(future, float('-inf'))", ""),
     },
@@ -41,12 +50,14 @@ MISTAKES = {  # what to change in the solution of an exercise, and the answer of
     "gpt-6": {
         "norm after": ("x + self.attention(self.attention_norm(x))", "self.attention_norm(x + self.attention(x))"),
         "normed residual": ("return x +", "return self.attention_norm(x) +"),
+        "no attention norm": ("self.attention(self.attention_norm(x))", "self.attention(x)"),
         "no final norm": ("self.output(self.norm(x))", "self.output(x)"),
     },
     "gpt-7": {
         "relu": ("nn.GELU()", "nn.ReLU()"),
         "tanh": ("nn.GELU()", "nn.GELU(approximate='tanh')"),
         "no activation": ("nn.GELU()", "nn.Identity()"),
+        "no second norm": ("self.feed_forward(self.feed_forward_norm(x))", "self.feed_forward(x)"),
         "no second residual": ("return x + self.feed_forward", "return self.feed_forward"),
     },
 }
@@ -87,8 +98,12 @@ def test_known_mistakes_are_recognised(name: str, answer: str, monkeypatch: pyte
     ("name", "old", "new", "text"),
     [
         ("gpt-1", "tokens[:, 1:].flatten()", "tokens[:, :-1].flatten()", "unshifted_loss"),
-        ("gpt-1", "tokens[:, 1:].flatten()", "tokens[:, 1:].flatten(), reduction='sum'", "wrong_loss"),
+        ("gpt-1", "tokens[:, 1:].flatten()", "tokens[:, 1:].flatten(), reduction='sum'", "summed_loss"),
+        ("gpt-1", "logits.flatten(0, 1)", "logits.softmax(-1).flatten(0, 1)", "softmax_loss"),
+        ("gpt-1", "tokens[:, 1:].flatten()", "tokens[:, 1:].flatten(), label_smoothing=0.5", "wrong_loss"),
         ("gpt-1", "self.embedding(tokens)", "self.embedding(tokens)[:, -1]", "wrong_shape"),
+        ("gpt-3", "triu(1)", "triu()", "nan_logits"),
+        ("gpt-3", "softmax(-1)", "softmax(0)", "nan_logits"),
         ("gpt-5", "torch.bool).triu(1)", "torch.bool).triu(2)", "not_causal"),
         ("gpt-5", "x + self.attention(x)", "x - self.attention(x)", "wrong_logits"),
         ("gpt-5", "self.blocks", "self.layers", "missing_parameter"),
@@ -96,6 +111,8 @@ def test_known_mistakes_are_recognised(name: str, answer: str, monkeypatch: pyte
         ("gpt-5", "self.attention = ", "self.extra = nn.Linear(3, 2); self.attention = ", "too_many_parameters"),
         ("gpt-8", "triu(past + 1)", "triu(1)", "wrong_tokens"),
         ("gpt-8", '[start : cache["length"]]', "[: tokens.shape[1]]", "wrong_tokens"),
+        ("gpt-8", "return tokens", "return tokens[:, -count:]", "no_prompt"),
+        ("gpt-8", "return tokens", "return tokens[:, :-1]", "wrong_generated_shape"),
         ("gpt-8", "new = model(new, cache)", "new = model(tokens)", "no_cache"),
     ],
 )
@@ -114,6 +131,38 @@ def test_a_file_that_fails_is_described_with_its_line(tmp_path: Path) -> None:
     file.write_text(read_solution("gpt-3").replace("self.query(x)", "self.queries(x)"), encoding="utf-8")
     reason = check_answer("gpt-3", str(file)).reason.english
     assert re.fullmatch(r"my_gpt.py failed: line \d+: AttributeError: .*queries.*", reason)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("def compute_loss", "def loss", "my_gpt.py 실행이 실패했습니다: compute_loss() 정의가 없습니다"),
+        ("self.embedding(tokens)", "self.embed(tokens)", "my_gpt.py 실행이 실패했습니다: 13번째 줄: AttributeError"),
+    ],
+)
+def test_failures_are_described_in_korean(tmp_path: Path, old: str, new: str, text: str) -> None:
+    file = tmp_path / "my_gpt.py"
+    file.write_text(read_solution("gpt-1").replace(old, new), encoding="utf-8")
+    assert check_answer("gpt-1", str(file)).reason.korean.startswith(text)
+
+
+def test_a_class_that_is_no_module_is_described() -> None:
+    outcome = probe_model(
+        {"GPT": dict, "compute_loss": len}, {"functions": ["compute_loss"], "sizes": SIZES, "tokens": [[1]]}
+    )
+    assert outcome["missing"] == "class GPT(nn.Module)"
+
+
+def test_training_keeps_parameters_and_no_buffers(tmp_path: Path) -> None:
+    namespace: dict[str, Any] = {}
+    code = read_solution("gpt-1").replace(
+        "super().__init__()", "super().__init__(); self.register_buffer('mask', torch.ones(2))"
+    )
+    exec(code, namespace)
+    request = {"sizes": SIZES, "training": list(range(13)), "held_out": list(range(13)), "steps": 2, "batch": 2}
+    file = tmp_path / "parameters.safetensors"
+    train_model(namespace, {**request, "learning_rate": 0.01, "evaluations": 1, "parameters_file": str(file)})
+    assert set(load_file(file)) == {"embedding.weight", "output.weight"}
 
 
 def test_a_persons_gpt_becomes_ours_with_equal_logits() -> None:

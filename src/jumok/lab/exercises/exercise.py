@@ -195,7 +195,17 @@ def run_file(answer: str, request: Mapping[str, Any], definition: str) -> dict[s
     if not path.is_file():
         raise ArgumentError(f"{answer!r} is not a file; the answer is a Python file that defines {definition}")
     outcome = _run_child({**request, "file": str(path.resolve())})
-    return Verdict(False, TEXTS("failed", file=path.name, error=outcome["error"])) if "error" in outcome else outcome
+    if "error" in outcome:
+        return Verdict(False, TEXTS("failed", file=path.name, error=describe_failure(outcome)))
+    return outcome
+
+
+def describe_failure(outcome: Mapping[str, Any]) -> Text:
+    """Return the text of a failure that program_child.py reports: what is missing, or Python's own message."""
+    if "missing" in outcome:
+        return TEXTS("missing", definition=outcome["missing"])
+    location = TEXTS("line", line=outcome["line"]) if "line" in outcome else ""
+    return Text("{location}{error}", "{location}{error}").fill(location=location, error=outcome["error"])
 
 
 def _run_child(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from jumok.bilingual_text import Text, Texts
 
-from .exercise import Exercise, Verdict, run_file
+from .exercise import Exercise, Verdict, describe_failure, run_file
 from .program_child import probe_model
 
 Parameters = Mapping[str, Tensor]
@@ -53,13 +53,17 @@ def _average(hidden: Tensor, variant: str) -> Tensor:
     length = hidden.shape[1]
     if variant == "future":
         return hidden.mean(1, keepdim=True).expand_as(hidden)
-    counts = length if variant == "all lengths" else torch.arange(1.0, length + 1)[:, None]
-    return hidden.cumsum(1) / counts
+    counts = torch.arange(1.0, length + 1)
+    if variant == "columns":
+        return (torch.ones(length, length).tril() / counts) @ hidden
+    divisor = {"sum": 1.0, "all lengths": float(length)}.get(variant, counts[:, None])
+    return hidden.cumsum(1) / divisor
 
 
 def _attend(parameters: Parameters, name: str, hidden: Tensor, variant: str) -> Tensor:
     query, key, value = (_apply_linear(parameters, f"{name}{part}.", hidden) for part in ("query", "key", "value"))
-    divisor = {"no scale": 1.0, "width scale": math.sqrt(hidden.shape[-1])}.get(variant, math.sqrt(query.shape[-1]))
+    divisors = {"no scale": 1.0, "no root": query.shape[-1], "width scale": math.sqrt(hidden.shape[-1])}
+    divisor = divisors.get(variant, math.sqrt(query.shape[-1]))
     scores = query @ key.mT / divisor
     future = torch.ones_like(scores).triu(1).bool()
     if variant == "no mask":
@@ -75,13 +79,13 @@ def _attend(parameters: Parameters, name: str, hidden: Tensor, variant: str) -> 
 
 def _attend_in_heads(parameters: Parameters, name: str, hidden: Tensor, variant: str) -> Tensor:
     heads = [_attend(parameters, f"{name}heads.{head}.", hidden, variant) for head in range(SIZES["heads"])]
-    joined = torch.cat(heads, dim=-1)
+    joined = torch.stack(heads, dim=-1).flatten(2) if variant == "interleaved" else torch.cat(heads, dim=-1)
     return joined if variant == "no output" else _apply_linear(parameters, f"{name}output.", joined)
 
 
 def _apply_block(parameters: Parameters, name: str, hidden: Tensor, step: int, variant: str) -> Tensor:
     attention_input = hidden
-    if step >= NORM and variant != "norm after":
+    if step >= NORM and variant not in ("norm after", "no attention norm"):
         attention_input = _normalize(parameters, f"{name}attention_norm.", hidden)
     attended = _attend_in_heads(parameters, f"{name}attention.", attention_input, variant)
     base = attention_input if variant == "normed residual" else hidden
@@ -90,9 +94,8 @@ def _apply_block(parameters: Parameters, name: str, hidden: Tensor, step: int, v
         hidden = _normalize(parameters, f"{name}attention_norm.", hidden)
     if step < FEED_FORWARD:
         return hidden
-    inner = _apply_linear(
-        parameters, f"{name}feed_forward.0.", _normalize(parameters, f"{name}feed_forward_norm.", hidden)
-    )
+    normed = _normalize(parameters, f"{name}feed_forward_norm.", hidden)
+    inner = _apply_linear(parameters, f"{name}feed_forward.0.", hidden if variant == "no second norm" else normed)
     activations = {"relu": inner.relu(), "no activation": inner, "tanh": functional.gelu(inner, approximate="tanh")}
     changed = _apply_linear(parameters, f"{name}feed_forward.2.", activations.get(variant, functional.gelu(inner)))
     return changed if variant == "no second residual" else hidden + changed
@@ -166,7 +169,7 @@ class ModelExercise(Exercise):
         """Check a class of this process and the functions beside it, for notebooks."""
         namespace = vars(sys.modules[model_class.__module__])
         outcome = probe_model({**namespace, "GPT": model_class}, self._create_request())
-        return Verdict(False, Text(outcome["error"], outcome["error"])) if "error" in outcome else self._judge(outcome)
+        return Verdict(False, describe_failure(outcome)) if "error" in outcome else self._judge(outcome)
 
     def _create_request(self) -> dict[str, Any]:
         functions = ["compute_loss", "generate"] if self.step == CACHE else ["compute_loss"]
@@ -204,6 +207,8 @@ class ModelExercise(Exercise):
         expected_shape = [*tokens.shape, SIZES["vocabulary"]]
         if list(logits.shape) != expected_shape:
             return TEXTS("wrong_shape", shape=list(logits.shape), expected=expected_shape)
+        if logits.isnan().any():
+            return TEXTS("nan_logits")
         for mistake in self.mistakes:
             if _is_close(logits, compute_logits(parameters, tokens, self.step, mistake.compute())):
                 return mistake.reason
@@ -223,6 +228,11 @@ class ModelExercise(Exercise):
             unshifted = functional.cross_entropy(logits[:, :end].flatten(0, 1), tokens[:, :end].flatten())
             if abs(loss - float(unshifted)) < TOLERANCE:
                 return TEXTS("unshifted_loss")
+        if abs(loss - expected * tokens[:, 1:].numel()) < TOLERANCE * tokens.numel():
+            return TEXTS("summed_loss")
+        normalized = functional.cross_entropy(logits[:, :-1].softmax(-1).flatten(0, 1), tokens[:, 1:].flatten())
+        if abs(loss - float(normalized)) < TOLERANCE:
+            return TEXTS("softmax_loss")
         return TEXTS("wrong_loss", loss=loss, expected=expected)
 
     def _judge_generation(self, outcome: Mapping[str, Any], parameters: Parameters) -> Text | None:
@@ -230,8 +240,15 @@ class ModelExercise(Exercise):
         for _ in range(COUNT):
             following = compute_logits(parameters, tokens, self.step)[:, -1].argmax(-1, keepdim=True)
             tokens = torch.cat([tokens, following], dim=1)
-        if outcome["generated"] != tokens.tolist():
-            return TEXTS("wrong_tokens", tokens=outcome["generated"][0], expected=tokens[0].tolist())
+        generated = outcome["generated"]
+        if generated == tokens[:, PROMPT:].tolist():
+            return TEXTS("no_prompt")
+        if torch.tensor(generated).shape != tokens.shape:
+            shapes = {"shape": list(torch.tensor(generated).shape), "expected": list(tokens.shape)}
+            return TEXTS("wrong_generated_shape", **shapes)
+        for row, expected in zip(generated, tokens.tolist(), strict=True):
+            if row != expected:
+                return TEXTS("wrong_tokens", tokens=row, expected=expected)
         if outcome["embedded"] > tokens.numel():
             return TEXTS("no_cache", count=outcome["embedded"], expected=tokens.numel())
         return None

@@ -26,7 +26,7 @@ from jumok.errors import ArgumentError
 from jumok.files import write_atomically
 from jumok.models import GPT, GPTConfig
 
-from .exercise import CHILD
+from .exercise import CHILD, describe_failure
 from .gpt_steps import FEED_FORWARD, TEXTS
 
 SIZES = {"width": 64, "heads": 4, "layers": 4, "context": 64}
@@ -70,7 +70,7 @@ def train_file(
         }
         outcome = _run_training(request, progress)
         if "error" in outcome:
-            raise ArgumentError(f"{path.name} failed: {outcome['error']}")
+            raise ArgumentError(f"{path.name} failed: {describe_failure(outcome).english}")
         model_folder = None
         if step >= FEED_FORWARD:
             model = convert_parameters(load_file(parameters_file), sizes)

@@ -30,7 +30,7 @@ def main() -> None:
     try:
         outcome = ANSWERS[request["kind"]](runpy.run_path(str(path)), request)
     except (Exception, SystemExit) as error:
-        outcome = {"error": _describe_error(error, path)}
+        outcome = _describe_error(error, path)
     with os.fdopen(results, "w", encoding="utf-8") as stream:
         json.dump(outcome, stream)
 
@@ -39,7 +39,7 @@ def call_function(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> d
     """Call one function of the file on each list of arguments."""
     function = namespace.get(request["function"])
     if not callable(function):
-        return {"error": f"it does not define a function {request['function']}()"}
+        return _describe_missing(f"{request['function']}()")
     return {"results": [_flatten(function(*map(_decode, arguments))) for arguments in request["calls"]]}
 
 
@@ -47,8 +47,11 @@ def probe_model(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> dic
     """Build the class ``GPT`` of the file with known parameters; return these and what the model computes."""
     for name in ("GPT", *request["functions"]):
         if not callable(namespace.get(name)):
-            return {"error": f"it does not define {name}"}
-    model, tokens = namespace["GPT"](**request["sizes"]).eval(), torch.tensor(request["tokens"])
+            return _describe_missing(name if name == "GPT" else f"{name}()")
+    model, tokens = namespace["GPT"](**request["sizes"]), torch.tensor(request["tokens"])
+    if not isinstance(model, torch.nn.Module):
+        return _describe_missing("class GPT(nn.Module)")
+    model.eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
@@ -100,7 +103,9 @@ def train_model(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> dic
         optimizer.zero_grad()
         compute_loss(model, draw_windows(training, request["batch"])).backward()
         optimizer.step()
-    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, request["parameters_file"])
+    # parameters only: a model may also register its mask or its positions as a buffer
+    parameters = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
+    save_file(parameters, request["parameters_file"])
     return {"losses": losses}
 
 
@@ -118,13 +123,16 @@ def _flatten(outcome: object) -> list[Any]:
     return [torch.as_tensor(part).detach().double().tolist() for part in parts]
 
 
-def _describe_error(error: BaseException, path: Path) -> str:
-    """Return the error with the last line of the person's file that led to it."""
+def _describe_missing(definition: str) -> dict[str, Any]:
+    return {"error": f"it does not define {definition}", "missing": definition}
+
+
+def _describe_error(error: BaseException, path: Path) -> dict[str, Any]:
+    """Return the error and the last line of the person's file that led to it."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     if isinstance(error, SyntaxError):
         lines.append(error.lineno)
-    location = f"line {lines[-1]}: " if lines else ""
-    return f"{location}{type(error).__name__}: {error}"
+    return {"error": f"{type(error).__name__}: {error}"} | ({"line": lines[-1]} if lines else {})
 
 
 if __name__ == "__main__":
