@@ -158,7 +158,9 @@ def check(name: str | None, answer: tuple[str, ...], train: str | None, as_json:
     if not isinstance(exercise, ProgramExercise) and Path(text).suffix == ".txt" and Path(text).is_file():
         text = Path(text).read_text(encoding="utf-8")
     verdict = check_answer(exercise.name, text)
-    fields = {"exercise": exercise.name, "right": verdict.right, "reason": verdict.reason.english}
+    fields: dict[str, Any] = {"exercise": exercise.name, "right": verdict.right, "reason": verdict.reason.english}
+    if verdict.parts:
+        fields["questions"] = [{"right": part.right, "reason": part.reason.english} for part in verdict.parts]
     if not as_json:
         output.print(_fill_verdict(verdict))
         for number, part in enumerate(verdict.parts, 1):
