@@ -128,7 +128,7 @@ def test_quizzes_are_graded_by_question() -> None:
     assert "option 7; the options are 1 to 4" in lines[5]
     report = json.loads(run("d0-quiz", "2", "1", "3", "2", "4", "--json", "--language", "ko").output)
     assert report["right"] and len(report["questions"]) == 5
-    assert report["questions"][0]["reason"].startswith("The 100th word")
+    assert report["questions"][0]["reason"].startswith("Word 100 waits")
 
 
 def test_functions_with_other_results_are_described() -> None:
