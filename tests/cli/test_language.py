@@ -158,3 +158,10 @@ def test_files_of_a_folder_are_indexed_in_korean(tmp_path: Path, monkeypatch: py
         text = NOT_SENTENCES.sub("", page.replace(str(tmp_path), "").replace("The boat leaves at nine.", ""))
         assert not ENGLISH_SENTENCE.search(text), text
     assert "색인했습니다" in pages[0] and "바이너리: b.md" in pages[0] and "최신 상태" in pages[1]
+
+
+def test_the_words_of_a_picture_of_effects_are_in_the_language(tmp_path: Path) -> None:
+    for language, words in (("ko", {"층", "헤드", "효과"}), ("en", {"layer", "head", "effect"})):
+        path = tmp_path / f"{language}.svg"
+        CliRunner().invoke(cli, ["effect", "tiny", "sky", "--svg", str(path), "--language", language])
+        assert words < set(re.findall("<!-- (.*?) -->", path.read_text("utf-8")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import pytest
@@ -103,6 +104,17 @@ def test_json_holds_all_examples_and_what_the_documents_print() -> None:
     one_hot = next(step for step in examples["one-hot"]["steps"] if step["formula"].startswith("softmax"))
     assert one_hot["printed"] is None  # the article shows its code, not its output
     assert one_hot["numbers"][0][0] == pytest.approx(math.e / (math.e + 2))
+
+
+def test_headings_are_in_the_language_of_the_reader_and_formulas_in_english() -> None:
+    output = CliRunner().invoke(cli, ["steps", "--language", "ko"], env=ENGLISH).stdout
+    headings = [line for line in output.splitlines() if re.match(r"  \S.*  \[\d+(, \d+)+\]", line)]
+    assert len(headings) == sum(len(build_example(name).steps) for name in EXAMPLES)
+    names = re.compile(r"\b(?:[QKVXYT]|W_[QKVO]|sqrt|tanh|x|causal)\b")  # what formulas and masks are made of
+    assert [line for line in headings if re.search("[a-zA-Z]", names.sub("", line))] == []
+    steps = build_example("mixture").steps
+    assert [step.formula for step in steps] == ["weights", "V", "each weight times its value", "their sum"]
+    assert [step["formula"] for step in read_json()["mixture"]["steps"]] == [step.formula for step in steps]
 
 
 def test_unknown_names_raise() -> None:

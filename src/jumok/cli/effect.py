@@ -14,7 +14,7 @@ from jumok.translation import translate
 from .arguments import input_to_json, limit_option, load_and_prepare, split_model_and_input, summarize_input
 from .command import add_picture_options, check_picture_paths, json_option, list_given_options, show_progress
 from .command_output import CommandOutput
-from .effect_report import effects_to_json, print_edges, print_heads
+from .effect_report import TEXTS, effects_to_json, print_edges, print_heads
 from .help import Command
 from .page_hint import EFFECT, print_page_hint
 
@@ -91,7 +91,8 @@ def effect(
         )
 
     title = f"{translate(effects.metric.describe(loaded.tokenizer))}: {effects.clean:.4f}"
-    figures = [str(EffectFigure(effects, title).save(path)) for path in paths]
+    figure = EffectFigure(effects, title, TEXTS.select("picture", output.language))
+    figures = [str(figure.save(path)) for path in paths]
     if as_json:
         report_fields = {**effects_to_json(effects, loaded, labelled), **input_to_json(labelled), "pictures": figures}
         report_fields["model"] = split_model_and_input(arguments)[0]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jumok import defaults
-from jumok.translation import translate
 
 from .arguments import load_and_prepare, parse_layer
 from .command import add_picture_options, check_picture_paths, json_option, list_given_options, show_status
@@ -202,7 +201,7 @@ def _print_example(name: str, example: Example, output: CommandOutput) -> None:
         arrow = f"  ->  {' '.join(example.source)}" if example.source else ""
         output.print(f"  {' '.join(example.words)}{arrow}")
     for step in example.steps:
-        output.print(f"  {translate(step.formula)}  {step.shape}{_mark_shape(step, language)}")
+        output.print(f"  {step.heading.select(language)}  {step.shape}{_mark_shape(step, language)}")
         output.print(f"    {step.explanation.select(language)}")
         _print_numbers(step, output)
     if example.remark.select(language):
@@ -220,15 +219,17 @@ def _draw_weights(example: Example, path: Path, language: str) -> str:
     labels = list(steps[0].rows), list(steps[0].columns)
     if len(steps) == 1:
         return str(draw.save_heat_map(path, steps[0].matrix, *labels, title=title, axis_names=axis_names))
-    titles = [_name_weights(example, step) for step in steps]
+    titles = [_name_weights(example, step, language) for step in steps]
     patterns = [step.matrix.tolist() for step in steps]
     return str(draw.save_head_grid(path, patterns, *labels, titles=titles, title=title, axis_names=axis_names))
 
 
-def _name_weights(example: Example, weights: Step) -> str:
+def _name_weights(example: Example, weights: Step, language: str) -> str:
     """Return the head of a map, or the line before the softmax."""
-    head, is_head, _ = weights.formula.partition(":")
-    return head if is_head else example.steps[example.steps.index(weights) - 1].formula  # compared by identity
+    head, is_head, _ = weights.heading.select(language).partition(":")
+    if is_head:
+        return head
+    return example.steps[example.steps.index(weights) - 1].heading.select(language)  # compared by identity
 
 
 def _describe_step(step: Step) -> dict[str, Any]:
@@ -304,7 +305,9 @@ def _mark_shape(step: Step, language: str) -> str:
 
 
 def _name_printed(language: str) -> str:
-    return "글에 실린 숫자:" if language == "ko" else "printed as"
+    from jumok.lab.steps.formula_steps import TEXTS
+
+    return TEXTS("printed").select(language)
 
 
 def _format_printed(printed: Matrix, row: int) -> str:

@@ -24,13 +24,14 @@ def _build_mixture() -> Example:
     printed_parts = torch.tensor([[1.0, 1.0], [80.0, 80.0], [0.5, 0.5]])
     printed_sum = torch.tensor([[81.5, 81.5]])
     keys = ["v0", "v1", "v2"]
+    headings = {name: TEXTS(f"headings.{name}") for name in ("weights", "value", "parts", "sum")}
     return Example(
         TEXTS("examples.mixture"),
         [
-            Step("weights", weights, TEXTS("fixed_weights"), ["q0"], keys, printed=weights, is_weights=True),
-            Step("V", values, TEXTS("value"), keys, printed=values),
-            Step("each weight times its value", weights.T * values, TEXTS("parts"), keys, printed=printed_parts),
-            Step("their sum", weights @ values, TEXTS("output"), ["q0"], printed=printed_sum),
+            Step(headings["weights"], weights, TEXTS("fixed_weights"), ["q0"], keys, printed=weights, is_weights=True),
+            Step(headings["value"], values, TEXTS("value"), keys, printed=values),
+            Step(headings["parts"], weights.T * values, TEXTS("parts"), keys, printed=printed_parts),
+            Step(headings["sum"], weights @ values, TEXTS("output"), ["q0"], printed=printed_sum),
         ],
     )
 
@@ -46,7 +47,7 @@ def _build_causal() -> Example:
     return Example(
         TEXTS("examples.causal"),
         [
-            Step("scores", table, TEXTS("scores"), queries, keys, printed=table),
+            Step(TEXTS("headings.scores"), table, TEXTS("scores"), queries, keys, printed=table),
             masked,
             replace(weights, printed=printed),
         ],
@@ -74,9 +75,10 @@ def _build_large_scores() -> Example:
     keys = ["k0", "k1", "k2"]
     (weights,) = compute_weight_steps(table, None, query_labels=["q0"], key_labels=keys)
     printed = torch.tensor([[0.01, 0.88, 0.03]])
+    scores = Step(TEXTS("headings.scores"), table, TEXTS("scores"), ["q0"], keys, printed=table)
     return Example(
         TEXTS("examples.scores"),
-        [Step("scores", table, TEXTS("scores"), ["q0"], keys, printed=table), replace(weights, printed=printed)],
+        [scores, replace(weights, printed=printed)],
         remark=TEXTS("remarks.scores"),
     )
 

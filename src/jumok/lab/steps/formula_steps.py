@@ -30,7 +30,7 @@ class Step:
     """One line of the computation.
 
     Attributes:
-        formula: The line as text, for example ``"Q K^T"``.
+        heading: The line as text, for example ``Q K^T``, in English and Korean.
         numbers: Its value, ``[row, column]``; with a batch axis ``[1, row, column]``.
         explanation: What the line does, in English and Korean.
         printed: The numbers that a published text prints for this line, NaN where it prints none; None if it prints
@@ -38,7 +38,7 @@ class Step:
         printed_shape: The shape that a published text prints for this line, or None.
     """
 
-    formula: str
+    heading: Text
     numbers: Float[Tensor, "*batch _ _"]
     explanation: Text
     rows: Sequence[str] = ()
@@ -46,6 +46,11 @@ class Step:
     printed: Matrix | None = None
     printed_shape: tuple[int, ...] | None = None
     is_weights: bool = False
+
+    @property
+    def formula(self) -> str:
+        """The heading in English, by which code finds a step."""
+        return self.heading.english
 
     @property
     def shape(self) -> list[int]:
@@ -110,7 +115,7 @@ def compute_steps(
     output = attend(query[None, None], key[None, None], value[None, None], mask=mask, score=score)[0, 0]
     difference = float((weights[-1].numbers @ value - output).abs().max())
     assert difference <= 1e-5 * max(1.0, float(value.abs().max())), "the steps disagree with attend()"
-    return [*inputs, *products, *weights, Step("weights V", output, TEXTS("output"), rows=query_labels)]
+    return [*inputs, *products, *weights, Step(TEXTS("headings.output"), output, TEXTS("output"), rows=query_labels)]
 
 
 def list_input_steps(
@@ -118,9 +123,9 @@ def list_input_steps(
 ) -> list[Step]:
     """Return the lines of queries, keys and values."""
     return [
-        Step("Q", query, TEXTS("query"), rows=query_labels),
-        Step("K", key, TEXTS("key"), rows=key_labels),
-        Step("V", value, TEXTS("value"), rows=key_labels),
+        Step(TEXTS("headings.query"), query, TEXTS("query"), rows=query_labels),
+        Step(TEXTS("headings.key"), key, TEXTS("key"), rows=key_labels),
+        Step(TEXTS("headings.value"), value, TEXTS("value"), rows=key_labels),
     ]
 
 
@@ -130,16 +135,16 @@ def compute_score_steps(
     """Compute the lines from queries and keys to scores: the products, the scale and the softcap, where they apply."""
     labels: dict[str, Any] = {"rows": query_labels, "columns": key_labels}
     numbers = query @ key.T
-    steps = [Step("Q K^T", numbers, TEXTS("products"), **labels)]
+    steps = [Step(TEXTS("headings.products"), numbers, TEXTS("products"), **labels)]
     scale = score.get_scale(query)
     numbers = numbers * scale
     if has_usual_scale(score, query) and not isinstance(score, scores.Dot):
-        steps.append(Step(f"/ sqrt({query.shape[-1]})", numbers, TEXTS("scaled"), **labels))
+        steps.append(Step(TEXTS("headings.scaled", width=query.shape[-1]), numbers, TEXTS("scaled"), **labels))
     elif scale != 1:
-        steps.append(Step(f"x {scale:g}", numbers, TEXTS("model_scale"), **labels))
+        steps.append(Step(TEXTS("headings.model_scale", scale=scale), numbers, TEXTS("model_scale"), **labels))
     if score.softcap is not None:
         numbers = score.softcap * torch.tanh(numbers / score.softcap)
-        steps.append(Step(f"{score.softcap:g} tanh(scores / {score.softcap:g})", numbers, TEXTS("softcap"), **labels))
+        steps.append(Step(TEXTS("headings.softcap", limit=score.softcap), numbers, TEXTS("softcap"), **labels))
     return steps
 
 
@@ -157,6 +162,7 @@ def compute_weight_steps(
     if mask is not None:
         allowed = mask.dense(*products.shape)[0, 0]
         products = products.masked_fill(~allowed, -torch.inf)
-        steps.append(Step(f"masked: {mask!r}", products, TEXTS("masked"), **labels))
-    weights = Step("softmax, row by row", products.softmax(-1), TEXTS("weights"), is_weights=True, **labels)
+        steps.append(Step(TEXTS("headings.masked_by", mask=mask), products, TEXTS("masked"), **labels))
+    softmax = TEXTS("headings.softmax")
+    weights = Step(softmax, products.softmax(-1), TEXTS("weights"), is_weights=True, **labels)
     return [*steps, weights]

@@ -50,8 +50,8 @@ def build_sentence_steps(
     hidden, memory = steps[0].numbers[0], steps[-1].numbers[0]
     steps = [replace(step, numbers=step.numbers[0]) for step in steps]
     projections = draw_projections(3, width, width, seed)
-    for name, projection in zip(("W_Q", "W_K", "W_V"), projections, strict=True):
-        steps.append(Step(name, projection, TEXTS("projections")))
+    for name, projection in zip(("to_query", "to_key", "to_value"), projections, strict=True):
+        steps.append(Step(TEXTS(f"headings.{name}"), projection, TEXTS("projections")))
     steps += _compute_head(hidden, memory, projections, scaled, causal, words, source_words)
     title = TEXTS("titles.cross" if source_words else "titles.sentence")
     return Example(title, steps, words, source_words, TEXTS("random_remark"))
@@ -92,8 +92,8 @@ def build_multihead_steps(
 
     concatenated = torch.cat(outputs, -1)
     projected = concatenated @ projections[-1]
-    steps.append(Step("concatenation of the heads", concatenated, TEXTS("concatenated"), rows=words))
-    steps.append(Step("concatenation W_O", projected, TEXTS("projected"), rows=words))
+    steps.append(Step(TEXTS("headings.concatenated"), concatenated, TEXTS("concatenated"), rows=words))
+    steps.append(Step(TEXTS("headings.projected"), projected, TEXTS("projected"), rows=words))
     title = TEXTS("titles.multihead", heads=heads, width=width // heads)
     return Example(title, steps, words, source_words, TEXTS("random_remark"))
 
@@ -107,9 +107,11 @@ def _split_sentences(text: str, source: str | None, causal: bool) -> tuple[list[
 
 def _embed_sentences(words: list[str], source_words: list[str], width: int, seed: int) -> list[Step]:
     """Return the word vectors ``[1, word, width]`` of the sentence and, if there is one, of the source."""
-    steps = [Step("X", embed_words(words, width, seed), TEXTS("word_vectors"), rows=words)]
+    explanation = TEXTS("word_vectors")
+    steps = [Step(TEXTS("headings.words"), embed_words(words, width, seed), explanation, rows=words)]
     if source_words:
-        steps.append(Step("Y", embed_words(source_words, width, seed), TEXTS("word_vectors"), rows=source_words))
+        source_vectors = embed_words(source_words, width, seed)
+        steps.append(Step(TEXTS("headings.source_words"), source_vectors, explanation, rows=source_words))
     return steps
 
 
@@ -136,10 +138,10 @@ def _compute_head(
 
 def _move_to_head(step: Step, head: int) -> Step:
     """Return a step of one head with a batch axis and the head's number."""
-    step = replace(step, formula=f"head {head}: {step.formula}", numbers=step.numbers[None])
-    if not step.formula.endswith("weights V"):
-        return step
-    return replace(step, formula=f"head {head}: output", explanation=TEXTS("head_output"))
+    is_output = step.heading == TEXTS("headings.output")
+    heading = TEXTS("headings.head_output" if is_output else "headings.of_head", head=head, heading=step.heading)
+    explanation = TEXTS("head_output") if is_output else step.explanation
+    return replace(step, heading=heading, numbers=step.numbers[None], explanation=explanation)
 
 
 def draw_head_projections(heads: int, width: int, seed: int) -> list[Matrix]:
@@ -170,7 +172,7 @@ def build_score_steps(
     """
     query_labels, key_labels = _label_axes(scores.shape[0], scores.shape[1], query_words, key_words)
     mask = _choose_mask(causal, scores.shape[0], scores.shape[1])
-    steps = [Step("scores", scores, TEXTS("scores"), rows=query_labels, columns=key_labels)]
+    steps = [Step(TEXTS("headings.scores"), scores, TEXTS("scores"), rows=query_labels, columns=key_labels)]
     steps += compute_weight_steps(scores, mask, query_labels=query_labels, key_labels=key_labels)
     if values is not None:
         if len(values) != scores.shape[1]:
@@ -178,8 +180,8 @@ def build_score_steps(
                 f"the scores have {scores.shape[1]} columns and the values {len(values)} rows; give one value per key"
             )
         output = steps[-1].numbers @ values
-        steps.append(Step("V", values, TEXTS("value"), rows=key_labels))
-        steps.append(Step("weights V", output, TEXTS("output"), rows=query_labels))
+        steps.append(Step(TEXTS("headings.value"), values, TEXTS("value"), rows=key_labels))
+        steps.append(Step(TEXTS("headings.output"), output, TEXTS("output"), rows=query_labels))
     return Example(TEXTS("titles.scores"), steps, list(query_words), list(key_words))
 
 

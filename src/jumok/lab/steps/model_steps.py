@@ -97,14 +97,14 @@ def build_model_steps(
     steps = list_input_steps(numbers.query, numbers.key, numbers.values, rows, columns)
     steps += compute_score_steps(score, numbers.query, numbers.key, rows, columns)
     if numbers.bias is not None:
-        steps.append(Step("+ bias", steps[-1].numbers + numbers.bias, TEXTS("biased"), rows, columns))
+        steps.append(Step(TEXTS("headings.biased"), steps[-1].numbers + numbers.bias, TEXTS("biased"), rows, columns))
     if call.mask is not None:
         masked = steps[-1].numbers.masked_fill(~numbers.allowed, -torch.inf)
-        steps.append(Step("masked", masked, TEXTS("masked"), rows, columns))
+        steps.append(Step(TEXTS("headings.masked"), masked, TEXTS("masked"), rows, columns))
     weights = capture.weights(site, head).float().cpu()
     explanation = TEXTS("weights" if score.sink is None else "sink_weights")
-    steps.append(Step("softmax, row by row", weights, explanation, rows, columns, is_weights=True))
-    steps.append(Step("weights V", numbers.output, TEXTS("output"), rows))
+    steps.append(Step(TEXTS("headings.softmax"), weights, explanation, rows, columns, is_weights=True))
+    steps.append(Step(TEXTS("headings.output"), numbers.output, TEXTS("output"), rows))
 
     remark = TEXTS("model_remark", difference=float((weights @ numbers.values - numbers.output).abs().max()))
     title = TEXTS("titles.model", head=head, site=site)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -284,10 +284,15 @@ class Effects:
 
 @dataclass(frozen=True)
 class EffectFigure:
-    """A heat map of the effects of heads: a row for each layer, a column for each head."""
+    """A heat map of the effects of heads: a row for each layer, a column for each head.
+
+    Attributes:
+        words: The axes, the quantity and the caption, by the parameters of ``save_effect_map``; default: its own.
+    """
 
     effects: Effects
     title: str
+    words: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> Path:
         """Write the figure, and return its path; the suffix ``.png`` or ``.svg`` selects the format."""
@@ -298,7 +303,7 @@ class EffectFigure:
         table = [[math.nan] * heads for _ in layers]
         for row in self.effects:
             table[layers.index(row.layer)][row.head] = row.effect
-        return save_effect_map(path, table, [str(layer) for layer in layers], title=self.title)
+        return save_effect_map(path, table, [str(layer) for layer in layers], title=self.title, **self.words)
 
     def _repr_png_(self) -> bytes:
         with tempfile.TemporaryDirectory() as folder:
