@@ -68,7 +68,9 @@ def probe_model(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> dic
         result["loss"] = float(namespace["compute_loss"](model, tokens))
         if "generate" in request["functions"]:
             counts: list[int] = []
-            model.embedding.register_forward_hook(lambda module, inputs, output: counts.append(inputs[0].numel()))
+            model.get_submodule("embedding").register_forward_hook(
+                lambda module, inputs, output: counts.append(inputs[0].numel())
+            )
             prompt = tokens[:, : request["prompt"]]
             result["generated"] = namespace["generate"](model, prompt, request["count"]).tolist()
             result["embedded"] = sum(counts)
