@@ -32,7 +32,7 @@ EXPORT_FORMAT = "huggingface"  # jumok export
 LANGUAGES = ("en", "ko")
 
 #: the models that come with the package, in folders of jumok/checkpoint, with their titles on the page and their
-#: descriptions in jumok data; tiny was trained by the recipe "induction", translator by the recipe "translate"
+#: descriptions in jumok data; recipes: tiny "induction", translator "translate", korean "text-fast"
 INCLUDED_MODELS = {
     "tiny": {
         "title": "tiny (bytes, 2 layers)",
@@ -43,6 +43,11 @@ INCLUDED_MODELS = {
         "title": "translator (Korean, English)",
         "en": "translates simple sentences between Korean and English; comes with the package",
         "ko": "한국어와 영어의 간단한 문장을 서로 번역하는 모델, 패키지에 포함",
+    },
+    "korean": {
+        "title": "korean (stories, 4 layers)",
+        "en": "continues short Korean stories of everyday life; comes with the package",
+        "ko": "짧은 한국어 일상 이야기를 이어 쓰는 모델, 패키지에 포함",
     },
 }
 LOADABLE_MODELS = ("smollm2", "minilm", "whisper-tiny-en")  # the catalogue models that one of our families can load

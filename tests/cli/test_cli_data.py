@@ -36,7 +36,7 @@ def test_list_shows_every_entry(tmp_path: Path) -> None:
     assert without_command.returncode == 0
     assert without_command.stdout == listing.stdout and not without_command.stderr
 
-    assert len(listing.stdout.splitlines()) == len(catalogue.list_entries()) + 2  # tiny and translator
+    assert len(listing.stdout.splitlines()) == len(catalogue.list_entries()) + 3  # tiny, translator and korean
     assert re.search(r"^tiny +model +-  cached +a two-block byte model", listing.stdout, re.MULTILINE)
     assert re.search(r"^translator +model +-  cached +translates simple sentences", listing.stdout, re.MULTILINE)
     assert re.search(r"^smollm2 +model +93 MB  -  +SmolLM2", listing.stdout, re.MULTILINE)
