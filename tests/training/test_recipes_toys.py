@@ -438,5 +438,5 @@ def test_folder_named_tiny_takes_precedence(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").mkdir()
     assert resolve.resolve_model_path("tiny") == Path("tiny")
-    with pytest.raises(JumokError, match="tiny and translator come with the package"):
+    with pytest.raises(JumokError, match="tiny, translator, korean come with the package"):
         jumok.load("huge")

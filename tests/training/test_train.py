@@ -342,7 +342,7 @@ def test_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pyt
     def raise_disk_full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("jumok.training.resume.save_file", raise_disk_full)
+    monkeypatch.setattr("jumok.training.resume.write_tensors", raise_disk_full)
     with pytest.raises(TrainingError, match=r"step 4 could not be saved .*No space left on device"):
         fit(toy(), run)
     monkeypatch.undo()

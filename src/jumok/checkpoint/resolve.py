@@ -73,7 +73,7 @@ def _find_by_name(name: str) -> Path:
         return snapshot
     raise CheckpointError(
         f"there is no folder or .gguf file {name!r}, and the catalogue has no such model "
-        f"({', '.join(sorted(LOADABLE_MODELS))}); {' and '.join(INCLUDED_MODELS)} come with the package"
+        f"({', '.join(sorted(LOADABLE_MODELS))}); {', '.join(INCLUDED_MODELS)} come with the package"
     )
 
 
