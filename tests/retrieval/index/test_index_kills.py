@@ -21,7 +21,7 @@ import torch
 
 from faults.points import die, strike_after, strike_before
 from jumok.retrieval import open_index
-from jumok.retrieval.store import build, generation, passage_database
+from jumok.retrieval.store import build, index_version, passage_database
 from jumok.retrieval.store.folder_index import inspect_index
 from jumok.retrieval.store.index_version import locate_index, lock_index
 from retrieval.index_folders import describe_contents, save_small_embedder, write_files, write_notes
@@ -99,8 +99,8 @@ POINTS: dict[str, Callable[[], None]] = {
     "after BM25 is built": lambda: strike_after(build, "_build_bm25", die),
     "before the switch": lambda: strike_before(os, "replace", die),
     "after the switch": lambda: strike_after(os, "replace", die),
-    "before old files are removed": lambda: strike_before(generation, "remove_leftovers", die),
-    "while old files are removed": lambda: strike_after(generation, "remove_leftovers", die),
+    "before old files are removed": lambda: strike_before(index_version, "remove_leftovers", die),
+    "while old files are removed": lambda: strike_after(index_version, "remove_leftovers", die),
 }
 
 

@@ -17,7 +17,7 @@ import pytest
 from jumok.errors import ArgumentError, CheckpointError, DataError
 from jumok.retrieval import open_index
 from jumok.retrieval.search import embedding
-from jumok.retrieval.store import build, generation, passage_database
+from jumok.retrieval.store import build, index_version, passage_database
 from jumok.retrieval.store.folder_index import FolderIndex, inspect_index, list_indexes, remove_index
 from retrieval.index_folders import describe_contents, save_small_embedder, write_files, write_notes
 
@@ -216,7 +216,7 @@ def test_another_version(
 ) -> None:
     folder = write_notes(tmp_path / "notes")
     with monkeypatch.context() as patch:
-        patch.setattr(generation, version, 0)
+        patch.setattr(index_version, version, 0)
         open_index(folder, embedder=embedder).close()
     read_files.clear()
     with open_index(folder, embedder=embedder) as index:
@@ -266,7 +266,7 @@ def test_damage_of_every_file_is_noticed(tmp_path: Path, embedder: str, monkeypa
 
 def test_a_database_that_sqlite_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large index is not hashed whenever it is opened; --status --verify hashes it."""
-    monkeypatch.setattr(generation, "HASHED_BYTES", 10)
+    monkeypatch.setattr(index_version, "HASHED_BYTES", 10)
     folder = write_notes(tmp_path / "notes")
     with open_index(folder, embedder=None) as index:
         expected = describe_contents(index)
