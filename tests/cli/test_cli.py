@@ -133,7 +133,7 @@ def test_mask_is_drawn_as_a_picture(tmp_path: Path) -> None:
     run("mask", "window(1000)", "--svg", str(svg))
     assert "the first 256 of 1,003 positions" in svg.read_text()
     run("mask", "window(1000)", "--svg", str(svg), "--language", "ko")
-    assert "위치 1,003개 중 처음 256개" in svg.read_text() and "<!-- 키 -->" in svg.read_text()
+    assert "위치 1,003개 가운데 처음 256개" in svg.read_text() and "<!-- 키 -->" in svg.read_text()
 
 
 @pytest.mark.parametrize(
