@@ -44,7 +44,7 @@ def test_token_of_an_encoder_decoder(client) -> None:
     token = client.ask("token", run=run["run"], show="clean", sequence="target", position=2)
     assert {names[row["site"]] for row in token["as_query"]} == {"decoder", "decoder, cross-attention"}
     assert {names[row["site"]] for row in token["as_key"]} == {"decoder"}
-    token = client.ask("token", run=run["run"], show="clean", sequence="source", position=7)
+    token = client.ask("token", run=run["run"], show="clean", sequence="source", position=6)
     assert {names[row["site"]] for row in token["as_query"]} == {"encoder"}
     assert {names[row["site"]] for row in token["as_key"]} == {"encoder", "decoder, cross-attention"}
 
