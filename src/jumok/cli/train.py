@@ -120,6 +120,7 @@ def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
     parameters = click.get_current_context().command.params
     not_fields = {parameter.name: parameter.opts[0] for parameter in parameters if parameter.name not in FIELD_OPTIONS}
     not_fields |= {"recipe": "RECIPE", "display": "--json"}
+    del not_fields["language"]  # --language is of the output, language=ko of what the recipe listen hears
     for name in fields.keys() & not_fields.keys():
         raise click.UsageError(f"--set cannot change {name}; use {not_fields[name]}")
     for name in FIELD_OPTIONS:
