@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, ValidationError, convert, field
 
+from jumok.defaults import INCLUDED_MODELS
 from jumok.errors import ArgumentError, DataError
 
 VERSION_SIGNS = {"pip": "==", "npm": "@", "apt": "="}  # between package and version
@@ -185,7 +186,7 @@ def find_entry(name: str) -> Entry:
     if name in entries:
         return entries[name]
 
-    if name in ("tiny", "translator"):
+    if name in INCLUDED_MODELS:
         raise ArgumentError(f"{name} comes with the package: it needs no download and cannot be removed")
     similar = [other for other in entries if name and (name.lower() in other or other in name.lower())]
     similar = similar or difflib.get_close_matches(name.lower(), entries, n=3, cutoff=0.5)
