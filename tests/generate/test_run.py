@@ -208,7 +208,10 @@ def test_empty_standard_input_is_refused(folders: Path) -> None:
             "jumok.run(jumok.load('tiny').model, 'a')",
             "this GPT comes without its tokenizer",
         ),
-        ("jumok.load(jumok.load('tiny').model)", "(tiny, translator, korean, smollm2, minilm, whisper-tiny-en), not a GPT"),
+        (
+            "jumok.load(jumok.load('tiny').model)",
+            "(tiny, translator, korean, smollm2, minilm, whisper-tiny-en), not a GPT",
+        ),
         ("transcribe('whisper-tiny-en', torch.zeros(999))", "pass what jumok.load(...) returned, not a str"),
         (
             "transcribe(jumok.load('tiny'), 'talk.wav')",
