@@ -76,7 +76,9 @@ def check_tensors(query: Any, key: Any, value: Any) -> None:
 def check_settings(mask: object, bias: object, score: object, dropout: float) -> None:
     """Raise ArgumentError for a mask, bias, score or dropout of the wrong type or value."""
     if not isinstance(score, Score):
-        raise ArgumentError(f"score must be a Score of jumok.attention.score, not {describe_argument(score)}")
+        raise ArgumentError(
+            f"score must be a Score of jumok.attention.score, such as ScaledDot(), not {describe_argument(score)}"
+        )
     if mask is not None and not isinstance(mask, Mask):
         if callable(mask) and (suggestion := suggest_mask_for(mask)):
             raise ArgumentError(suggestion)
