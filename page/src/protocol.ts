@@ -460,10 +460,34 @@ export interface ComputedWeights {
   mask: SavedMask;
 }
 
-/** The computations of all queries of one attention. */
-export interface SavedSteps {
+/** How a product of query and key becomes a score: it is multiplied by `scale`, bounded by softcap * tanh(score /
+ * softcap), and multiplied by `factor`. */
+export interface SavedScore {
+  text: string; // "/ sqrt(64)"
+  scale: number;
+  softcap: number | null;
+  factor: number; // 1 / temperature
+  sink: number | null; // takes part in the softmax without a value
+}
+
+/** What the computation of one head reads. Its numbers have the form of `SavedAttention`. */
+export interface SavedVectors {
+  width: number;
+  query: Piece; // [queries, width]
+  key: Piece; // [keys, width]
+  value: Piece; // [keys, value width]
+  bias: Piece | null; // [queries, keys]
+  mask: SavedMask | null; // null: `allowed` has the cells
+  allowed: Piece | null; // u8 [queries, keys], 1 = the query may attend to the key
+  score: SavedScore;
+  difference: Piece; // float32 [queries]: largest |difference| to the head output that the model computed
+}
+
+/** The vectors of one attention, from which the page computes each step for any query. */
+export interface SavedAttention {
+  form: "float32" | "float16";
   sentences: Record<Language, Record<StepName, string>>;
-  heads: Piece[]; // by head: UTF-8 JSON, an array of Steps without sentences, by query
+  heads: SavedVectors[];
 }
 
 /** The audio of a saved file, and where its words are heard by the heads that follow it in time. */
@@ -485,7 +509,7 @@ export interface SavedIndex {
   code: string; // for `hello.selection`
   thumbnails: Record<Pass, SavedThumbnails[] | null>; // by site; null: the run has no edits
   maps: Record<Pass, (SavedMap | null)[][] | null>; // by site and head; a map that is not stored is null
-  steps: Record<Pass, SavedSteps[] | null>; // by site; null: not stored
+  vectors: Record<Pass, (SavedAttention | null)[] | null>; // by site; null: not stored
   format: number;
 }
 

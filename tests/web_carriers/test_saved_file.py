@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +20,7 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.lens import Capture, Edit, KnockOut, Lens, Remask, Scale
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.web import saved_maps
+from jumok.web import saved_maps, saved_vectors
 from jumok.web.messages import ForbiddenCells, Piece, SavedMask, Selection
 from jumok.web.saved_file import save_html
 from jumok.web.saved_maps import Blob, describe_mask
@@ -88,33 +87,64 @@ def test_a_short_capture_is_stored_exactly_with_both_sides(edited_page: SavedPag
 def test_the_index_has_what_the_page_asks_for(clean_page: SavedPage) -> None:
     page, index = clean_page, clean_page.index
     assert set(index) == {
-        "format", "hello", "run", "image", "audio", "kinds", "effects", "code", "thumbnails", "maps", "steps",
+        "format", "hello", "run", "image", "audio", "kinds", "effects", "code", "thumbnails", "maps", "vectors",
     }  # fmt: skip
-    assert index["format"] == 1 and index["image"] is None and index["effects"] == []
+    assert index["format"] == 2 and index["image"] is None and index["effects"] == []
     assert index["hello"]["carrier"] == "file" and index["hello"]["selection"] == SELECTION
     assert index["hello"]["language"] == "ko" and index["hello"]["text"] == HOSTILE_TEXT
     assert {"token", "steps", "kinds"} <= set(index["hello"]["can"])
     assert not {"run", "effect", "save"} & set(index["hello"]["can"])
-    assert index["maps"]["edited"] is index["thumbnails"]["edited"] is index["steps"]["edited"] is None
+    assert index["maps"]["edited"] is index["thumbnails"]["edited"] is index["vectors"]["edited"] is None
     assert len(index["kinds"]["heads"]) == 4
     for thumbnail in index["thumbnails"]["clean"]:
         assert len(page.read(thumbnail)) == thumbnail["heads"] * thumbnail["rows"] * thumbnail["columns"]
     exec(compile(index["code"], "code", "exec"), {})
 
 
-def test_steps_of_a_short_input_can_be_computed_without_the_model(edited_page: SavedPage) -> None:
+def test_the_vectors_of_the_computation_are_stored(edited_page: SavedPage) -> None:
     page = edited_page
-    steps = page.index["steps"]["edited"][1]
-    assert set(steps["sentences"]) == {"en", "ko"} and set(steps["sentences"]["ko"]) >= {"query", "softmax", "sum"}
-    rows = json.loads(page.read(steps["heads"][0]))
-    weights = page.compute_map("edited", 1, 0)
-    assert len(rows) == 11
-    for query, row in enumerate(rows):
-        assert "sentences" not in row and row["difference"] < 1e-5
-        assert [key["weight"] for key in row["keys"]] == pytest.approx(weights[query].tolist(), abs=1e-6)
-        assert row["output"] == pytest.approx(
-            numpy.sum([key["weight"] * numpy.array(key["v"]) for key in row["keys"]], 0).tolist(), abs=1e-5
-        )
+    attention = page.index["vectors"]["edited"][1]
+    assert attention["form"] == "float32"
+    assert set(attention["sentences"]) == {"en", "ko"} and set(attention["sentences"]["ko"]) >= {"query", "softmax"}
+    head = attention["heads"][0]
+    width = head["width"]
+    query, key, value = (page.read_floats(head[name]).reshape(11, -1) for name in ("query", "key", "value"))
+    assert head["score"]["text"] == f"/ sqrt({width})" and head["bias"] is head["allowed"] is None
+    allowed = numpy.tri(11, dtype=bool)
+    allowed[10, 2] = False  # the edge that EDITS cut
+    assert head["mask"] == {"behind": None, "ahead": 0, "forbidden": [{"queries": [10], "keys": [2]}]}
+    scores = numpy.where(allowed, query @ key.T * head["score"]["scale"], -numpy.inf)
+    weights = numpy.exp(scores) / numpy.exp(scores).sum(-1, keepdims=True)
+    assert numpy.allclose(weights, page.compute_map("edited", 1, 0), atol=1e-6)
+    with Lens("tiny") as lens:
+        recorded = lens.run(TEXT, edits=EDITS, keep="output").activations["blocks.1.attention.output"][0, 0]
+    difference = page.read_floats(head["difference"])
+    assert numpy.abs(weights @ value - recorded.numpy()).max(-1) == pytest.approx(difference, abs=1e-6)
+
+
+def test_vectors_of_a_longer_text_are_rounded_and_the_file_says_by_how_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved_vectors, "MAX_EXACT_BYTES", 1000)
+    page = save(tmp_path, build_gpt(64), TEXT)
+    head = page.index["vectors"]["clean"][1]["heads"][0]
+    assert page.index["vectors"]["clean"][1]["form"] == "float16"
+    query, key = (numpy.frombuffer(page.read(head[name]), "<f2").reshape(11, 8) for name in ("query", "key"))
+    expected = capture(build_gpt(64), TEXT).attentions["blocks.1.attention"].calls[0]
+    assert numpy.array_equal(query, expected.query[0, 0].half().numpy())
+    scores = numpy.where(numpy.tri(11, dtype=bool), query.astype(float) @ key.T.astype(float) / 8**0.5, -numpy.inf)
+    weights = numpy.exp(scores) / numpy.exp(scores).sum(-1, keepdims=True)
+    difference = numpy.abs(weights - page.compute_map("clean", 1, 0)).max()
+    (note,) = page.index["run"]["notes"]
+    stated = float(note.rpartition(" ")[2])
+    assert "as 16-bit numbers" in note and 0 < difference <= 1.1 * stated < 0.01
+
+
+def test_vectors_that_do_not_fit_are_those_of_the_chosen_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_vectors, "MAX_BYTES", 3 * 2 * 8 * 11 * 4 + 100)
+    page = save(tmp_path, build_gpt(64), TEXT, layer=1)
+    assert page.index["vectors"]["clean"][0] is None and page.index["vectors"]["clean"][1] is not None
+    assert any("vectors of 1 of 2 attentions" in note for note in page.index["run"]["notes"])
 
 
 def test_more_weights_are_rounded_and_the_file_says_so(tmp_path: Path) -> None:
@@ -124,7 +154,7 @@ def test_more_weights_are_rounded_and_the_file_says_so(tmp_path: Path) -> None:
     expected = capture(model, text).weights(1, 1).numpy()
     assert numpy.abs(numpy.sqrt(page.compute_map("clean", 1, 1)) - numpy.sqrt(expected)).max() <= 0.5 / 255 + 1e-6
     assert any("rounded to 256 steps" in note for note in page.index["run"]["notes"])
-    assert page.index["steps"]["clean"] is None and "steps" not in page.index["hello"]["can"]
+    assert "steps" in page.index["hello"]["can"], "the computation does not read the map"
 
 
 LONG_EDITS: dict[str, tuple[Edit, ...]] = {

@@ -1,6 +1,6 @@
 /** The maps of a saved file: exact weights, rounded weights, or queries and keys from which the weights are computed. */
 
-import type { Piece, SavedMap } from "../protocol";
+import type { Piece, SavedMap, SavedMask } from "../protocol";
 import { asFloats } from "./client";
 
 /** Weights of one map; a row is computed when it is needed. */
@@ -62,4 +62,13 @@ export function openMap(map: SavedMap, queries: number, keys: number, cut: (piec
     }
   };
   return { queries, keys, isExact: true, rowCost: keys * width, readRow };
+}
+
+/** Return whether a query may attend to a key. */
+export function readMask({ behind, ahead, forbidden }: SavedMask): (query: number, key: number) => boolean {
+  const covers = (positions: number[] | null, position: number) => positions === null || positions.includes(position);
+  return (query, key) =>
+    (behind === null || query - key <= behind) &&
+    (ahead === null || key - query <= ahead) &&
+    !forbidden.some(({ queries, keys }) => covers(queries, query) && covers(keys, key));
 }

@@ -498,11 +498,37 @@ class ComputedWeights(Struct, tag_field="form", tag="qk"):
 SavedMap = ExactWeights | RoundedWeights | PooledWeights | ComputedWeights
 
 
-class SavedSteps(Struct):
-    """The computations of all queries of one attention."""
+class SavedScore(Struct):
+    """How a product of query and key becomes a score: it is multiplied by ``scale``, bounded by softcap * tanh(score /
+    softcap), and multiplied by ``factor``."""
 
+    text: str  # "/ sqrt(64)"
+    scale: float
+    softcap: float | None
+    factor: float  # 1 / temperature
+    sink: float | None  # takes part in the softmax without a value
+
+
+class SavedVectors(Struct):
+    """What the computation of one head reads. Its numbers have the form of `SavedAttention`."""
+
+    width: int
+    query: Piece  # [queries, width]
+    key: Piece  # [keys, width]
+    value: Piece  # [keys, value width]
+    bias: Piece | None  # [queries, keys]
+    mask: SavedMask | None  # null: `allowed` has the cells
+    allowed: Piece | None  # u8 [queries, keys], 1 = the query may attend to the key
+    score: SavedScore
+    difference: Piece  # float32 [queries]: largest |difference| to the head output that the model computed
+
+
+class SavedAttention(Struct):
+    """The vectors of one attention, from which the page computes each step for any query."""
+
+    form: Literal["float32", "float16"]
     sentences: dict[Language, dict[StepName, str]]
-    heads: list[Piece]  # by head: UTF-8 JSON, an array of Steps without sentences, by query
+    heads: list[SavedVectors]
 
 
 class SavedAudio(Struct):
@@ -526,8 +552,8 @@ class SavedIndex(Struct):
     code: str  # for `hello.selection`
     thumbnails: dict[Pass, list[SavedThumbnails] | None]  # by site; null: the run has no edits
     maps: dict[Pass, list[list[SavedMap | None]] | None]  # by site and head; a map that is not stored is null
-    steps: dict[Pass, list[SavedSteps] | None]  # by site; null: not stored
-    format: int = 1
+    vectors: dict[Pass, list[SavedAttention | None] | None]  # by site; null: not stored
+    format: int = 2
 
 
 Reply = tuple[Any, tuple[bytes, ...]]  # the body of an answer, one of these structures, and its buffers

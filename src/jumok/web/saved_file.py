@@ -15,12 +15,8 @@ from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from jumok import __version__
-from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
 from jumok.files import write_atomically
 from jumok.lens import Edit
@@ -28,7 +24,6 @@ from jumok.reporting import StageProgress
 
 from . import messages
 from .answers.head_measures import describe_kinds
-from .answers.head_steps import describe_steps
 from .answers.python_code import write_code
 from .asks import MAX_TEXT
 from .input_media import read_listening
@@ -37,11 +32,10 @@ from .messages import Selection, encode_json
 from .model_list import list_models, simplify_reads
 from .opened_model import Pass, open_listed_model
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
+from .saved_vectors import VectorStore
 from .session import Start
 
 MAX_CLASSIFIED_POSITIONS = 1024  # with more, classifying the heads of a model of 100 million parameters takes minutes
-MAX_STEP_POSITIONS = 64
-MAX_STEP_BYTES = 4_000_000  # of all computations as JSON, before compression
 STORED_ASKS = ("hello", "select", "cancel", "thumbnails", "tiles", "values", "line", "code")
 
 PAGE = """<!doctype html>
@@ -137,16 +131,17 @@ def build_html(
         for name, shown in passes.items()
     }
     maps = store.store_maps(first, lambda done, total: report(done, total, "computing"))
-    steps = _store_steps(passes, blob)
+    vectors = VectorStore(passes, blob)
+    stored_vectors = vectors.store(first[0])
     can = [*STORED_ASKS]
     can += ["token"] if store.is_complete else []
-    can += ["steps"] if steps["clean"] is not None else []
+    can += ["steps"] if vectors.stored else []
     can += ["kinds"] if kinds is not None else []
     can += ["effect"] if effects else []
     can += ["audio", "listening"] if inspection.sound is not None else []
     picture = inspection.picture
     run = inspection.describe()
-    run.notes = [*run.notes, *_explain_limits(store)]
+    run.notes = [*run.notes, *_explain_limits(store, vectors)]
     index = messages.SavedIndex(
         hello=_describe_file(inspection, can, selection, language),
         run=run,
@@ -157,7 +152,7 @@ def build_html(
         code=write_code(inspection, selection),
         thumbnails=thumbnails,
         maps=maps,
-        steps=steps,
+        vectors=stored_vectors,
     )
     return _assemble(index, blob, inspection.opened.name)
 
@@ -183,46 +178,6 @@ def _classify(inspection: Inspection, report: StageProgress) -> None:
     if longest <= MAX_CLASSIFIED_POSITIONS:
         with suppress(ArgumentError):
             inspection.clean.kinds = describe_kinds(inspection, report)
-
-
-def _store_steps(
-    passes: dict[messages.Pass, Pass | None], blob: Blob
-) -> dict[messages.Pass, list[messages.SavedSteps] | None]:
-    """Store the computations of all queries of a short input; None where they are too many, or have another form."""
-    nothing: dict[messages.Pass, list[messages.SavedSteps] | None] = dict.fromkeys(passes)
-    contents: dict[messages.Pass, list[tuple[Any, list[bytes]]]] = {}
-    size = 0
-    for name, shown in passes.items():
-        if shown is None:
-            continue
-        if any(max(site_map.queries, site_map.keys) > MAX_STEP_POSITIONS for site_map in shown.maps):
-            return nothing
-        contents[name] = []
-        for site, site_map in enumerate(shown.maps):
-            heads, sentences = [], {}
-            for head in range(site_map.heads):
-                try:
-                    rows = [
-                        msgspec.to_builtins(describe_steps(shown, site, head, query, "en"))
-                        for query in range(site_map.queries)
-                    ]
-                    sentences = {
-                        language: describe_steps(shown, site, head, 0, language).sentences for language in LANGUAGES
-                    }
-                except ArgumentError:  # the attention has another form
-                    return nothing
-                for row in rows:
-                    del row["sentences"]
-                heads.append(encode_json(rows))
-                size += len(heads[-1])
-                if size > MAX_STEP_BYTES:
-                    return nothing
-            contents[name].append((sentences, heads))
-    stored = {
-        name: [messages.SavedSteps(sentences, [blob.add(content) for content in heads]) for sentences, heads in sites]
-        for name, sites in contents.items()
-    }
-    return {**nothing, **stored}
 
 
 def _store_sound(inspection: Inspection, blob: Blob) -> messages.SavedAudio | None:
@@ -257,7 +212,7 @@ def _describe_file(
     )
 
 
-def _explain_limits(store: MapStore) -> list[str]:
+def _explain_limits(store: MapStore, vectors: VectorStore) -> list[str]:
     """Return sentences about what the file does not store exactly."""
     notes = []
     if store.form == ROUNDED:
@@ -270,6 +225,16 @@ def _explain_limits(store: MapStore) -> list[str]:
     if store.pooled:
         notes.append(
             f"{store.pooled:,} maps are stored as the largest weights of cells, because of their masks or scores"
+        )
+    if vectors.largest_difference:
+        notes.append(
+            "this file stores the vectors of the computation as 16-bit numbers; a weight computed from them differs by "
+            f"at most {vectors.largest_difference:.1g}"
+        )
+    if 0 < vectors.stored < vectors.total:
+        notes.append(
+            f"this file stores the vectors of {vectors.stored} of {vectors.total} attentions; choose another one by "
+            "--layer when you save it"
         )
     return notes
 

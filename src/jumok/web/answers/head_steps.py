@@ -41,7 +41,7 @@ def describe_steps(shown: Pass, site: int, head: int, query: int, language: str)
     listed = _choose_keys(weights, positions)
     listed_weights = weights[listed]
     return messages.Steps(
-        formula_scale=_describe_scale(call.score, head, call.query),
+        formula_scale=describe_scale(call.score, head, call.query),
         width=call.query.shape[-1],
         query=_round(numbers.query[0]),
         keys=[
@@ -62,7 +62,7 @@ def describe_steps(shown: Pass, site: int, head: int, query: int, language: str)
         log_sum_exp=_round_number(_sum_exponentials(numbers, scaled, head)),
         output=_round(total),
         difference=float((total - numbers.output[0]).abs().max()),
-        sentences=_write_sentences(call, language),
+        sentences=write_sentences(call, language),
     )
 
 
@@ -79,7 +79,7 @@ def _read_recorded(shown: Pass, name: str, window: int, head: int, row: int) -> 
 def _compute_scores(numbers: HeadNumbers, window: int, head: int, row: int) -> Tensor:
     """Return the scores of one query before bias and mask, in float64."""
     call = numbers.call
-    if _find_dot_product(call.score) is None:
+    if find_dot_product(call.score) is None:
         raise ArgumentError(f"the page explains dot products, but this attention computes {type(call.score).__name__}")
     # a score may have parameters for each head, so it is evaluated on all of them
     query, key = call.query[window : window + 1, :, row : row + 1], call.key[window : window + 1]
@@ -96,14 +96,14 @@ def _sum_exponentials(numbers: HeadNumbers, scaled: Tensor, head: int) -> Tensor
     return scores.logsumexp(0)
 
 
-def _find_dot_product(score: Score) -> ScaledDot | None:
+def find_dot_product(score: Score) -> ScaledDot | None:
     """Return the dot product inside a score, also under changed temperatures; None for other formulas."""
     while isinstance(score, TemperatureScore):
         score = score.inner
     return score if isinstance(score, ScaledDot) else None
 
 
-def _describe_scale(score: Score, head: int, query: Tensor) -> str:
+def describe_scale(score: Score, head: int, query: Tensor) -> str:
     """Return how products become scores, such as "/ sqrt(64)"."""
     temperatures = []
     while isinstance(score, TemperatureScore):
@@ -124,9 +124,9 @@ def _choose_keys(weights: Tensor, positions: list[int]) -> list[int]:
     return sorted(largest, key=lambda index: positions[index])
 
 
-def _write_sentences(call: CapturedCall, language: str) -> dict[messages.StepName, str]:
+def write_sentences(call: CapturedCall, language: str) -> dict[messages.StepName, str]:
     """Return one sentence for each step."""
-    dot_product = _find_dot_product(call.score)
+    dot_product = find_dot_product(call.score)
     assert dot_product is not None
     names: dict[messages.StepName, str] = {
         "query": "one_query",
