@@ -33,6 +33,7 @@ export interface Edit {
   key?: number | number[] | null;
   batch?: number | number[] | null;
   positions?: number | number[] | null;
+  source_positions?: number | number[] | null;
   temperature?: number;
   mask?: string | null;
 }

@@ -17,7 +17,7 @@ from .edits.edit_types import Ablate, KnockOut, Patch, Remask, Scale
 from .effects.direct_effects import apply_logit_lens, compute_direct_effects, compute_head_contributions
 from .effects.effect_table import Effect, Effects
 from .effects.measure import effect
-from .effects.residual_patching import PatchSweep, sweep_patches
+from .effects.patch_sweep import PatchSweep, sweep_patches
 from .lens import Lens
 
 __all__ = [

@@ -14,7 +14,9 @@ import jumok
 from huggingface_models import MODELS, build_model
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, Edit, Lens, Patch, sweep_patches
+from jumok.lens.effects.edit_runner import EditRunner
 from jumok.lens.effects.metrics import LogProbability
+from jumok.lens.effects.patch_sweep import measure_patches
 from jumok.lens.huggingface.module_names import find_tap_points, register_taps
 from jumok.models import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.registry import get_family
@@ -277,6 +279,63 @@ def test_a_sweep_equals_one_patch_at_a_time(name: str) -> None:
     assert sweep.effects.nan_to_num().abs().max() > 0.01
     first_block = sweep.effects[0]
     assert first_block[2:].nan_to_num().abs().max() < 1e-5, "the texts have the same tokens from position 2"
+
+
+@pytest.mark.parametrize("part", ["attention", "mlp"])
+def test_a_sweep_over_heads_or_mlps_equals_hooks_of_torch(part: str) -> None:
+    model, clean, corrupted = build_model("gpt2"), torch.tensor([[3, 5, 7, 11]]), torch.tensor([[3, 13, 7, 11]])
+    sweep = sweep_patches(model, clean, corrupted, part=part, metric=LogProbability(7))
+    width = model.config.n_embd // model.config.n_head
+
+    def run(tokens: Tensor, edited: Tensor | None = None, layer: int = 0, column: int = 0) -> tuple[float, Tensor]:
+        """Return the metric, and what the layer computed; a head or a position of it is replaced."""
+        seen: list[Tensor] = []
+
+        def replace(value: Tensor) -> Tensor:
+            seen.append(value)
+            value = value.clone()
+            here = (slice(None), slice(column * width, (column + 1) * width)) if part == "attention" else column
+            if edited is not None:
+                value[0][here] = edited[0][here]
+            return value
+
+        block = model.transformer.h[layer]
+        if part == "attention":
+            hook = block.attn.c_proj.register_forward_pre_hook(lambda module, inputs: (replace(inputs[0]),))
+        else:
+            hook = block.mlp.register_forward_hook(lambda module, inputs, output: replace(output))
+        with hook, torch.no_grad():
+            logits = model(tokens).logits
+        return float(logits[0, -1].log_softmax(-1)[7]), seen[0]
+
+    for layer in range(len(model.transformer.h)):
+        source = run(clean, layer=layer)[1]
+        for column in range(sweep.effects.shape[1]):
+            expected = run(corrupted, source, layer, column)[0] - run(corrupted)[0]
+            assert float(sweep.effects[layer, column]) == pytest.approx(expected, abs=2e-5)
+    assert sweep.effects.shape[1] == (model.config.n_head if part == "attention" else 4)
+    assert sweep.effects.abs().max() > 0.001
+
+
+def test_a_patch_reads_other_positions_of_its_source() -> None:
+    """Without its first character, the clean text is one position shorter; a sweep over these partners equals it."""
+    clean, corrupted, partners = "at sat; the cat", "hat did; the cat", [None, *range(15)]
+    with Lens("tiny") as lens:
+        source = lens.run(clean, keep="input", logits=True)
+        runner = EditRunner(lens, (corrupted,), {}, LogProbability(" "))
+        layers = measure_patches(runner, source, "residual", partners={"source": partners})
+        for position, other in [(4, 3), (15, 14)]:
+            edit = Patch(layer=1, part="residual", positions=position, source_positions=other, source=source)
+            edited = lens.run(corrupted, edits=edit, keep="input", logits=True)
+            stream = edited.activations["blocks.1.input"]
+            assert torch.equal(stream[0, position], source.activations["blocks.1.input"][0, other])
+            effect = float(edited.logits[0, -1].log_softmax(-1)[ord(" ")]) - runner.clean_value
+            assert float(layers[1].effects[position]) == pytest.approx(effect, abs=2e-5)
+        assert layers[1].effects.isnan().tolist() == [True] + 15 * [False]
+        with pytest.raises(ArgumentError, match=r"the source capture has 15 positions.*15 is not one of them"):
+            lens.run(corrupted, edits=Patch(0, part="residual", positions=3, source_positions=15, source=source))
+        with pytest.raises(ArgumentError, match="equally many, not 2 and 1"):
+            Patch(0, positions=(1, 2), source_positions=3, source=source)
 
 
 def test_a_sweep_of_tiny_finds_the_changed_character(tmp_path: Path) -> None:

@@ -122,10 +122,11 @@ class AblateHeadPerRow(EditPerRow):
 
 
 class PatchPositionPerRow(EditPerRow):
-    """In batch row r, replaces the residual stream that enters one block at ``positions[r]`` by that of a source."""
+    """In batch row r, replaces the value of a tap at ``positions[r]``, a residual stream or an MLP's output, by that of
+    a source."""
 
-    def __init__(self, block: str, positions: RowIndices, source: Float[Tensor, "1 position width"]) -> None:
-        super().__init__(f"{block}.input")
+    def __init__(self, tap: str, positions: RowIndices, source: Float[Tensor, "1 position width"]) -> None:
+        super().__init__(tap)
         self.positions, self.source = positions, source
 
     def __call__(self, site: str, value: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from jumok.lens.sites import Sites
 
 Layer = int | str | None
 Indices = int | Iterable[int] | None  # stored as an index or a sorted tuple
-INDEX_FIELDS = ("head", "query", "key", "batch", "positions")
+INDEX_FIELDS = ("head", "query", "key", "batch", "positions", "source_positions")
 MAX_INDEX = 2**31
 #: the parts of a layer, and what ``keep`` records of each
 KEPT_WORDS = {"attention": "output", "mlp": "feedforward_output", "residual": "input"}

@@ -134,8 +134,9 @@ class Patch(Edit):
 
     Attributes:
         head: The heads; None means all.
-        positions: The positions to replace, each by the same position of the source; None means all, and the source
-            must then have as many.
+        positions: The positions to replace; None means all, and the source must then have as many.
+        source_positions: The positions of the source that replace them, the first one the first; None means the same
+            ones.
         part: "attention"; "mlp" for the layer's MLP; or "residual" for the residual stream that enters the layer's
             block (``resid_pre`` in TransformerLens; Meng et al. 2022 call this causal tracing).
         source: The capture to read; it must have been made with keep="output" (for an MLP "feedforward_output", for
@@ -145,10 +146,18 @@ class Patch(Edit):
     positions: Indices = None
     part: str = "attention"
     source: Capture | None = None
+    source_positions: Indices = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_part_has_heads(self.part, self.head)
+        if self.source_positions is not None:
+            count, others = (len(as_tuple(indices) or ()) for indices in (self.positions, self.source_positions))
+            if count != others:
+                raise ArgumentError(
+                    f"positions and source_positions must be equally many, not {count} and {others}; each position is "
+                    "replaced by one of the source"
+                )
         if self.source is None:
             word = KEPT_WORDS[self.part]
             raise ArgumentError(f"a Patch needs another capture to read from: source=lens.run(..., keep={word!r})")
@@ -165,20 +174,23 @@ class Patch(Edit):
     def _replace_rows(self, output: Tensor, source: Tensor, first_row: int) -> Tensor:
         """Return the output with the rows of the patched positions taken from ``source``."""
         rows = range(first_row, first_row + output.shape[-2])
-        requested = as_tuple(self.positions)
-        positions = rows if requested is None else [position for position in requested if position in rows]
-        if positions and max(positions) >= source.shape[-2]:
+        requested = rows if self.positions is None else as_tuple(self.positions) or ()
+        others = requested if self.source_positions is None else as_tuple(self.source_positions) or ()
+        pairs = [pair for pair in zip(requested, others, strict=True) if pair[0] in rows]
+        positions = [position for position, _ in pairs]
+        source_positions = [other for _, other in pairs]
+        if source_positions and max(source_positions) >= source.shape[-2]:
             raise ArgumentError(
-                f"the source capture has {source.shape[-2]} positions, counted from 0; {max(positions)} is not one of "
-                "them"
+                f"the source capture has {source.shape[-2]} positions, counted from 0; {max(source_positions)} is not "
+                "one of them"
             )
         if source.shape[0] not in (1, output.shape[0]):
             raise ArgumentError(
                 f"the source capture has {source.shape[0]} texts, but this forward pass has {output.shape[0]}; capture "
                 "one text, or as many"
             )
-        source_rows = torch.tensor(list(positions), dtype=torch.long, device=output.device)
-        target_rows = source_rows - first_row
+        source_rows = torch.tensor(source_positions, dtype=torch.long, device=output.device)
+        target_rows = torch.tensor(positions, dtype=torch.long, device=output.device) - first_row
         replacement = source.index_select(-2, source_rows).expand_as(output.index_select(-2, target_rows))
         return output.index_copy(-2, target_rows, replacement)
 
