@@ -289,14 +289,14 @@ def test_a_sweep_over_heads_or_mlps_equals_hooks_of_torch(part: str) -> None:
 
     def run(tokens: Tensor, edited: Tensor | None = None, layer: int = 0, column: int = 0) -> tuple[float, Tensor]:
         """Return the metric, and what the layer computed; a head or a position of it is replaced."""
-        seen: list[Tensor] = []
+        values: list[Tensor] = []
 
         def replace(value: Tensor) -> Tensor:
-            seen.append(value)
+            values.append(value)
             value = value.clone()
-            here = (slice(None), slice(column * width, (column + 1) * width)) if part == "attention" else column
+            selected = (slice(None), slice(column * width, (column + 1) * width)) if part == "attention" else column
             if edited is not None:
-                value[0][here] = edited[0][here]
+                value[0][selected] = edited[0][selected]
             return value
 
         block = model.transformer.h[layer]
@@ -306,7 +306,7 @@ def test_a_sweep_over_heads_or_mlps_equals_hooks_of_torch(part: str) -> None:
             hook = block.mlp.register_forward_hook(lambda module, inputs, output: replace(output))
         with hook, torch.no_grad():
             logits = model(tokens).logits
-        return float(logits[0, -1].log_softmax(-1)[7]), seen[0]
+        return float(logits[0, -1].log_softmax(-1)[7]), values[0]
 
     for layer in range(len(model.transformer.h)):
         source = run(clean, layer=layer)[1]

@@ -152,11 +152,11 @@ class Patch(Edit):
         super().__post_init__()
         _check_part_has_heads(self.part, self.head)
         if self.source_positions is not None:
-            count, others = (len(as_tuple(indices) or ()) for indices in (self.positions, self.source_positions))
-            if count != others:
+            count, source_count = (len(as_tuple(indices) or ()) for indices in (self.positions, self.source_positions))
+            if count != source_count:
                 raise ArgumentError(
-                    f"positions and source_positions must be equally many, not {count} and {others}; each position is "
-                    "replaced by one of the source"
+                    f"positions and source_positions must be equally many, not {count} and {source_count}; each "
+                    "position is replaced by one of the source"
                 )
         if self.source is None:
             word = KEPT_WORDS[self.part]
@@ -175,10 +175,9 @@ class Patch(Edit):
         """Return the output with the rows of the patched positions taken from ``source``."""
         rows = range(first_row, first_row + output.shape[-2])
         requested = rows if self.positions is None else as_tuple(self.positions) or ()
-        others = requested if self.source_positions is None else as_tuple(self.source_positions) or ()
-        pairs = [pair for pair in zip(requested, others, strict=True) if pair[0] in rows]
-        positions = [position for position, _ in pairs]
-        source_positions = [other for _, other in pairs]
+        partners = requested if self.source_positions is None else as_tuple(self.source_positions) or ()
+        pairs = [pair for pair in zip(requested, partners, strict=True) if pair[0] in rows]
+        positions, source_positions = [[pair[side] for pair in pairs] for side in (0, 1)]
         if source_positions and max(source_positions) >= source.shape[-2]:
             raise ArgumentError(
                 f"the source capture has {source.shape[-2]} positions, counted from 0; {max(source_positions)} is not "

@@ -40,6 +40,7 @@ class PatchSweep:
         corrupted: The metric of the corrupted text, without patches.
         blocks: The names of the blocks, of heads the names of the attentions, in execution order.
         labels: The tokens of the corrupted text, where there is a tokenizer and one sequence; None for heads.
+        part: What was patched: "residual", "mlp" or "attention" (heads).
     """
 
     effects: Float[Tensor, "layer column"]
@@ -170,13 +171,13 @@ def measure_patches(
         names.setdefault(_name_layer(runner, site, part), site)
     layers = []
     for name, site in names.items():
-        own = runner.capture.attentions[site]
+        attention = runner.capture.attentions[site]
         tensor = source.activations[f"{name}.{KEPT_WORDS[part]}"]
         chosen = None if partners is None else partners[sites.get_sides(site).queries]
-        if chosen is None and own.batch == 1 and tensor.shape[-2] != own.queries:
+        if chosen is None and attention.batch == 1 and tensor.shape[-2] != attention.queries:
             raise ArgumentError(
-                f"{name} has {tensor.shape[-2]} positions for the clean input and {own.queries} for the corrupted one; "
-                "patching needs inputs of the same length"
+                f"{name} has {tensor.shape[-2]} positions for the clean input and {attention.queries} for the "
+                "corrupted one; patching needs inputs of the same length"
             )
         measure = _patch_heads if part == "attention" else _patch_positions
         layers.append(PatchedLayer(name, site, measure(runner, name, site, part, tensor, chosen)))
@@ -197,9 +198,9 @@ def _patch_heads(
     """Patch the output ``[part, head, query, width]`` of each head, at all positions that have a partner."""
     outputs = source
     if partners is not None:
-        positions, others = _pair_positions(partners)
+        positions, source_positions = _pair_positions(partners)
         outputs = runner.capture.activations[f"{site}.output"].clone()
-        outputs[..., positions, :] = source[..., others, :].to(outputs)
+        outputs[..., positions, :] = source[..., source_positions, :].to(outputs)
     effects = [
         runner.measure(AblateHeadPerRow(site, heads, outputs[:, heads].movedim(1, 0)), site, len(heads)).cpu()
         for heads in torch.arange(outputs.shape[1]).split(runner.rows_per_batch)
@@ -215,9 +216,9 @@ def _patch_positions(
     positions = torch.arange(count)
     if partners is not None:
         count = len(partners)
-        positions, others = _pair_positions(partners)
+        positions, source_positions = _pair_positions(partners)
         aligned = source.new_zeros(1, count, source.shape[-1])
-        aligned[:, positions] = source[:, others]
+        aligned[:, positions] = source[:, source_positions]
         source = aligned
     effects = torch.full((count,), torch.nan)
     tap = f"{name}.{KEPT_WORDS[part]}"
