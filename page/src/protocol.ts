@@ -16,6 +16,8 @@ export type Reads = "text" | "image" | "audio" | "numbers";
 export type Over = "heads" | "edges";
 export type Predicts = "next token" | "masked token" | "class" | "number" | "vector";
 export type StepName = "query" | "key" | "product" | "scale" | "bias" | "mask" | "softmax" | "value" | "sum";
+export type StreamGap = "long input" | "maps only" | "no stream" | "no tokens" | "encoder" | "unknown norm";
+export type PartName = "attention" | "cross-attention" | "mlp";
 export type Reason = "busy" | "cancelled" | "outdated" | "invalid" | "internal"; // why an ask failed
 export type AskId = number | string;
 export type SavedMap = ExactWeights | RoundedWeights | PooledWeights | ComputedWeights;
@@ -330,6 +332,36 @@ export interface Steps {
   sentences: Record<StepName, string>;
 }
 
+/** A part of a block, and the residual stream of a token behind it. Lengths are Euclidean norms. */
+export interface StreamStep {
+  part: PartName;
+  site: number | null; // of an attention
+  added: number; // length of the vector that the part adds
+  norm: number | null; // length of the residual stream behind the part; null: not known between the parts of a block
+}
+
+/** A block: the residual stream of a token through it, and the logit lens. */
+export interface Layer {
+  name: string;
+  before: number; // length of the vector that enters the block
+  steps: StreamStep[]; // in execution order
+  after: number | null;
+  candidates: Candidate[]; // the tokens that the model would predict if it ended here; empty without logit lens
+}
+
+/** A token from the embedding to the logits, and the sizes of the parts of the model; null: not known. */
+export interface Layers {
+  width: number | null; // of the residual stream
+  heads: number; // of the first attention
+  groups: number | null; // its key/value heads
+  head_width: number | null;
+  hidden: number | null; // inner width of the MLP
+  outputs: number | null; // tokens of the vocabulary, or classes
+  candidates: Candidate[]; // the logit lens of the embedding: what enters the first block
+  layers: Layer[]; // empty: only the sizes are known
+  gap: StreamGap | null; // why there is no residual stream, or no logit lens
+}
+
 /** What a head does. */
 export interface HeadFacts {
   site: number;
@@ -610,6 +642,13 @@ export interface StepsAsk extends RunPartAsk {
   language?: Language;
 }
 
+/** The residual stream of a token through all blocks, with the logit lens. */
+export interface LayersAsk extends RunPartAsk {
+  show: Pass;
+  sequence: Sequence;
+  position: number;
+}
+
 /** The audio that the model read. */
 export interface AudioAsk extends RunPartAsk {
 }
@@ -656,6 +695,7 @@ export interface Asks {
   line: { fields: LineAsk; body: Line };
   token: { fields: TokenAsk; body: Token };
   steps: { fields: StepsAsk; body: Steps };
+  layers: { fields: LayersAsk; body: Layers };
   audio: { fields: AudioAsk; body: Audio };
   listening: { fields: ListeningAsk; body: Listening };
   code: { fields: CodeAsk; body: Code };

@@ -20,6 +20,7 @@ from jumok.models.registry import get_family
 from jumok.web.session import Session, Start
 from models.test_models import SMALL
 
+WITHOUT_STREAM = ("rnn_seq2seq", "swin")  # no blocks; layers with other positions
 WITHOUT_STEPS = ("rnn_seq2seq",)  # additive scores
 
 
@@ -81,6 +82,9 @@ def test_all_asks_of_a_family(name: str, tmp_path: Path) -> None:
         else:
             assert client.ask("steps", **steps)["difference"] < 1e-5
     client.ask("token", run=number, show="clean", sequence="source", position=1)
+    for sequence in ("source", "target") if run["target"] else ("source",):
+        shown = client.ask("layers", run=number, show="edited", sequence=sequence, position=1)
+        assert (not shown["layers"]) == (name in WITHOUT_STREAM) and shown["heads"] > 0
     assert len(client.ask("kinds", run=number)["heads"]) == run["model"]["heads"]
     assert len(client.ask("effect", run=number, over="heads")["rows"]) == run["model"]["heads"]
     code = client.ask("code", run=number, selection={"site": 0, "head": 0, "query": 1, "key": 0})["code"]

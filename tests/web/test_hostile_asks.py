@@ -60,6 +60,8 @@ def test_tile_numbers_are_checked(client, run, field, number) -> None:
         ("token", {"show": "clean", "sequence": "target", "position": 0}),
         ("token", {"show": "clean", "sequence": "source", "position": 20}),
         ("token", {"show": "clean", "sequence": ["source"], "position": 0}),
+        ("layers", {"show": "clean", "sequence": "target", "position": 0}),
+        ("layers", {"show": "clean", "sequence": "source", "position": 20}),
         ("steps", {"show": "clean", "site": 0, "head": 0, "query": 20, "language": "en"}),
         ("steps", {"show": "clean", "site": 0, "head": 0, "query": 0, "language": "../en"}),
         ("effect", {"over": "everything"}),

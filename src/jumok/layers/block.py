@@ -45,7 +45,14 @@ class _ResidualBlock(AttentionModule):
         self.dropout = nn.Dropout(dropout)
         self.site = "block"
 
-    def _add_residual(self, hidden: Tensor, layer_output: Tensor, norm: nn.Module) -> Tensor:
+    def add_residual(self, hidden: Tensor, layer_output: Tensor, norm: nn.Module) -> Tensor:
+        """Return the residual stream behind a layer.
+
+        Args:
+            hidden: The residual stream before the layer.
+            layer_output: What the layer adds.
+            norm: The norm of the layer; with order="post" it normalises the sum.
+        """
         if self.training:  # in generation, even the call of a dropout layer that drops nothing is measurable
             layer_output = self.dropout(layer_output)
         output = hidden + layer_output
@@ -55,12 +62,12 @@ class _ResidualBlock(AttentionModule):
         self, hidden: Tensor, attention: nn.Module, norm: nn.Module, settings: AttentionSettings
     ) -> Tensor:
         inputs = norm(hidden) if self.order == "pre" else hidden
-        return self._add_residual(hidden, attention(inputs, **settings), norm)
+        return self.add_residual(hidden, attention(inputs, **settings), norm)
 
     def _apply_feedforward(self, hidden: Tensor, norm: nn.Module) -> Tensor:
         inputs = norm(hidden) if self.order == "pre" else hidden
         output = tap(f"{self.site}.feedforward_output", self.feedforward(inputs))
-        return self._add_residual(hidden, output, norm)
+        return self.add_residual(hidden, output, norm)
 
 
 class EncoderBlock(_ResidualBlock):

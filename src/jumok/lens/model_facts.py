@@ -1,7 +1,7 @@
 """Read the facts that the lens needs about a model, whether it is Jumok's or from transformers.
 
 Configs name the same fact differently ("vocabulary" in Jumok, "vocab_size" in transformers); the names of vocabularies,
-context lengths, start tokens and image sizes are read only here.
+widths, context lengths, start tokens and image sizes are read only here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from jumok.models import Model
 
 #: the two sides of a translation model may have different vocabularies
 VOCABULARY_NAMES = ("vocabulary", "target_vocabulary", "vocab_size", "decoder_vocab_size")
+WIDTH_NAMES = ("width", "hidden_size")
 DECODER_INPUT = "decoder_input_ids"  # the argument of transformers for the tokens of a decoder
 MAX_IMAGE_SIDE = 4096  # pixels; larger sides of untrusted files are refused
 LAST_LOGITS_ARGUMENTS = ("last", "logits_to_keep")  # Jumok, transformers
@@ -28,6 +29,7 @@ class ModelFacts:
 
     vocabulary: int | None  # the number of tokens; of two vocabularies (source and target) the larger one
     context_length: int | None  # the longest token sequence that the model accepts
+    width: int | None  # the number of entries of a hidden vector
     embedding: Float[Tensor, "token width"] | None  # of models whose embedding is a direct submodule of this name
     last_logits_argument: str | None  # the argument of forward that limits how many logits are computed
     has_cache_setting: bool  # forward accepts use_cache, as in transformers
@@ -42,6 +44,7 @@ class ModelFacts:
         return ModelFacts(
             vocabulary=max((size for size in vocabularies if size is not None), default=None),
             context_length=find_context_length(model),
+            width=next((size for name in WIDTH_NAMES if (size := read_integer(config, name)) is not None), None),
             embedding=embedding.weight.detach() if isinstance(embedding, nn.Embedding) else None,
             last_logits_argument=next((name for name in LAST_LOGITS_ARGUMENTS if name in arguments), None),
             has_cache_setting=getattr(config, "use_cache", None) is not None,

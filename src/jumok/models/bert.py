@@ -174,6 +174,12 @@ class BERT(Model):
         logits = None if self.head is None else self.head(select_first_token(hidden, token_mask))
         return Output(logits, hidden)
 
+    def compute_logits(self, stream: Tensor) -> Tensor | None:
+        if not isinstance(self.head, MaskedOutput):
+            return None
+        logits: Tensor = self.head(self.norm(stream) if self.config.final_norm else stream, self.embedding.weight)
+        return logits
+
     def _encode(self, tokens: Tensor, token_mask: Tensor | None, segments: Tensor | None) -> Tensor:
         hidden = self.embedding(tokens) + self.positions(self._compute_positions(tokens, token_mask))
         if self.segments is not None:

@@ -144,6 +144,9 @@ class EncoderDecoder(Model):
         )
         return self._answer(self._normalize(hidden if last is None else hidden[:, -last:], self.decoder_norm))
 
+    def compute_logits(self, stream: Tensor) -> Tensor | None:
+        return self._answer(self._normalize(stream, self.decoder_norm)).logits
+
     def arrange_weights(self, calls: list[tuple[str, Tensor]]) -> dict[str, tuple[Tensor, ...]]:
         kinds: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
         for site, weights in calls:

@@ -268,6 +268,9 @@ class GPT(Model):
         hidden = self.norm(hidden if last is None else hidden[:, -last:])
         return Output(compute_token_logits(hidden, self.output, self.embedding), hidden)
 
+    def compute_logits(self, stream: Tensor) -> Tensor:
+        return compute_token_logits(self.norm(stream), self.output, self.embedding)
+
     def _embed(self, tokens: Tensor, positions: Positions) -> Tensor:
         hidden: Tensor = self.embedding(tokens)
         if isinstance(self.positions, SinusoidalPositions):

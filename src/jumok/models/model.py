@@ -172,6 +172,15 @@ class Model(AttentionModule):
         """
         raise ArgumentError(f"this {self.family} model predicts no numbers")
 
+    def compute_logits(self, stream: Tensor) -> Tensor | None:
+        """Return the token logits of vectors behind the last block, [..., width]: the last norm, then the output layer.
+        Of vectors behind an earlier block this is the logit lens (nostalgebraist 2020). None: no tokens are predicted.
+
+        Args:
+            stream: Vectors of the residual stream; of an encoder-decoder, of its decoder.
+        """
+        return None
+
     def list_many_row_modules(self) -> list[nn.Module]:
         """Return the parts that read thousands of rows at every call, for which ``quantize`` has another kernel."""
         return []

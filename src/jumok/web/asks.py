@@ -169,6 +169,16 @@ class StepsAsk(RunPartAsk):
     language: Language = "en"
 
 
+class LayersAsk(RunPartAsk):
+    """The residual stream of a token through all blocks, with the logit lens."""
+
+    body = messages.Layers
+    is_late = True
+    show: Pass
+    sequence: Sequence
+    position: Index
+
+
 class AudioAsk(RunPartAsk):
     """The audio that the model read."""
 
@@ -218,7 +228,7 @@ class SaveAsk(RunPartAsk):
 QUESTION_ASKS = (QuestionAsk, EvidenceAsk, CutAsk)  # about the files of a folder
 ASKS = (
     *(HelloAsk, SelectAsk, CancelAsk, RunAsk),
-    *(ThumbnailsAsk, TilesAsk, ValuesAsk, LineAsk, TokenAsk, StepsAsk, CodeAsk, AudioAsk, ListeningAsk),
+    *(ThumbnailsAsk, TilesAsk, ValuesAsk, LineAsk, TokenAsk, StepsAsk, LayersAsk, CodeAsk, AudioAsk, ListeningAsk),
     *(EffectAsk, KindsAsk, SaveAsk),
     *QUESTION_ASKS,
 )

@@ -23,6 +23,9 @@ Reads = Literal["text", "image", "audio", "numbers"]
 Over = Literal["heads", "edges"]
 Predicts = Literal["next token", "masked token", "class", "number", "vector"]
 StepName = Literal["query", "key", "product", "scale", "bias", "mask", "softmax", "value", "sum"]
+# why there is no residual stream (the first three), or no logit lens
+StreamGap = Literal["long input", "maps only", "no stream", "no tokens", "encoder", "unknown norm"]
+PartName = Literal["attention", "cross-attention", "mlp"]
 Reason = Literal["busy", "cancelled", "outdated", "invalid", "internal"]  # why an ask failed
 
 Index = Annotated[int, Meta(ge=0, le=MAX_ID)]
@@ -351,6 +354,39 @@ class Steps(Struct):
     output: list[float | None]  # sum of weight x value over all keys
     difference: float  # largest |difference| to the head output that the model computed
     sentences: dict[StepName, str]
+
+
+class StreamStep(Struct):
+    """A part of a block, and the residual stream of a token behind it. Lengths are Euclidean norms."""
+
+    part: PartName
+    site: Index | None  # of an attention
+    added: float  # length of the vector that the part adds
+    norm: float | None  # length of the residual stream behind the part; null: not known between the parts of a block
+
+
+class Layer(Struct):
+    """A block: the residual stream of a token through it, and the logit lens."""
+
+    name: str
+    before: float  # length of the vector that enters the block
+    steps: list[StreamStep]  # in execution order
+    after: float | None
+    candidates: list[Candidate]  # the tokens that the model would predict if it ended here; empty without logit lens
+
+
+class Layers(Struct):
+    """A token from the embedding to the logits, and the sizes of the parts of the model; null: not known."""
+
+    width: int | None  # of the residual stream
+    heads: int  # of the first attention
+    groups: int | None  # its key/value heads
+    head_width: int | None
+    hidden: int | None  # inner width of the MLP
+    outputs: int | None  # tokens of the vocabulary, or classes
+    candidates: list[Candidate]  # the logit lens of the embedding: what enters the first block
+    layers: list[Layer]  # empty: only the sizes are known
+    gap: StreamGap | None  # why there is no residual stream, or no logit lens
 
 
 class HeadFacts(Struct):

@@ -20,6 +20,7 @@ from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.errors import ArgumentError, describe_type
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture, Edit, Lens
+from jumok.lens.capture.residual_stream import STREAM_PARTS
 from jumok.lens.effects.metrics import extract_answer
 from jumok.lens.running.restart import read_versions
 from jumok.lens.running.run_progress import RunProgress
@@ -37,6 +38,7 @@ from .model_list import ListedModel
 
 MAX_PREPARED = 4  # prepared inputs of a model that are kept; a model that answers generates its answer for each
 MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
+MAX_STREAM_POSITIONS = 1536  # of the residual stream, which is several vectors for each position and block
 
 AnyLoaded = Loaded | LoadedTransformers
 
@@ -174,7 +176,7 @@ def run_pass(
     capture = lens.run(
         *labelled.positional,
         edits=edits,
-        keep=("value", "output") if keeps_more else (),  # what the steps of a head show
+        keep=_choose_parts(length) if keeps_more else (),
         logits=True,
         reusable=keeps_more and clean is None,
         reuse=reuse,
@@ -185,6 +187,11 @@ def run_pass(
     capture.output = None  # logits are large
     maps = build_site_maps(capture, lambda site: opened.locate_patches(site, labelled))
     return Pass(next(_serial_numbers), capture, maps, described, kind)
+
+
+def _choose_parts(length: int) -> tuple[str, ...]:
+    """Return what a pass keeps: what the steps of a head show, and the residual stream."""
+    return ("value", "output", *(STREAM_PARTS if length <= MAX_STREAM_POSITIONS else ()))
 
 
 def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: StageProgress) -> bool:

@@ -115,10 +115,10 @@ def apply_logit_lens(model: LensModel, tokens: Any, position: int = -1, count: i
     final = torch.stack([capture.activations[part][0, position].double() for part in parts]).sum(0)
     hidden.append(final.to(hidden[0]))
 
-    table = get_output_table(gpt)
     predictions = []
     for layer, vector in enumerate(hidden):
-        best = (gpt.norm(vector) @ table.T).softmax(-1).topk(min(count, len(table)))
+        logits = gpt.compute_logits(vector[None, None])[0, 0]
+        best = logits.softmax(-1).topk(min(count, len(logits)))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         predictions.append(LayerPrediction(layer, tuple(pairs)))
     return predictions

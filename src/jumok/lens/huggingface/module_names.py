@@ -113,6 +113,28 @@ def find_residual_blocks(model: nn.Module) -> dict[str, nn.Module]:
     return blocks
 
 
+class OutputHead(NamedTuple):
+    """What turns the last block's output into token logits."""
+
+    norm: nn.Module | None
+    output: nn.Module
+
+
+def find_output_head(model: nn.Module) -> OutputHead | None:
+    """Find the output layer of a language model, and the norm beside its blocks; None without an output layer.
+
+    The norm is found by the name of its class, so compare what the head computes with the logits of the model.
+    """
+    get_output = getattr(model, "get_output_embeddings", None)
+    output = None if get_output is None else get_output()
+    blocks = list(find_residual_blocks(model))
+    if not isinstance(output, nn.Module) or not blocks:
+        return None
+    owner = blocks[-1].rpartition(".")[0].rpartition(".")[0]
+    norms = [part for part in model.get_submodule(owner).children() if "norm" in type(part).__name__.lower()]
+    return OutputHead(norms[-1] if norms else None, output)
+
+
 def find_attention_modules(model: nn.Module) -> list[nn.Module]:
     """Find the innermost modules that are attentions by the names of their classes."""
 

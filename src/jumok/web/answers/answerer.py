@@ -21,6 +21,7 @@ from jumok.web.work_queue import Job
 
 from .head_measures import describe_kinds, measure_effects
 from .head_steps import describe_steps
+from .layer_stream import describe_layers
 from .python_code import write_code
 from .token_weights import describe_token
 
@@ -40,6 +41,7 @@ class Answerer:
             asks.LineAsk: _answer_line,
             asks.TokenAsk: _answer_token,
             asks.StepsAsk: _answer_steps,
+            asks.LayersAsk: _answer_layers,
             asks.KindsAsk: _answer_kinds,
             asks.EffectAsk: _answer_effect,
             asks.CodeAsk: _answer_code,
@@ -111,11 +113,14 @@ def _answer_line(inspection: Inspection, ask: asks.LineAsk, job: Job) -> Reply:
 
 def _answer_token(inspection: Inspection, ask: asks.TokenAsk, job: Job) -> Reply:
     shown = inspection.get_pass(ask.show)
-    count = inspection.count_positions(ask.sequence)
-    if not count:
-        raise ArgumentError(f"this run has no {ask.sequence}")
-    check_index("position", ask.position, count)
+    _check_position(inspection, ask)
     return describe_token(inspection, shown, ask.sequence, ask.position, job.check), ()
+
+
+def _answer_layers(inspection: Inspection, ask: asks.LayersAsk, job: Job) -> Reply:
+    shown = inspection.get_pass(ask.show)
+    _check_position(inspection, ask)
+    return describe_layers(inspection, shown, ask.sequence, ask.position), ()
 
 
 def _answer_audio(inspection: Inspection, ask: asks.AudioAsk, job: Job) -> Reply:
@@ -184,6 +189,13 @@ def _check_head(inspection: Inspection, site: int, head: int) -> None:
     if head < 0:
         raise ArgumentError("the message has no field head")
     check_index("head", head, inspection.clean.maps[site].heads)
+
+
+def _check_position(inspection: Inspection, ask: asks.TokenAsk | asks.LayersAsk) -> None:
+    count = inspection.count_positions(ask.sequence)
+    if not count:
+        raise ArgumentError(f"this run has no {ask.sequence}")
+    check_index("position", ask.position, count)
 
 
 def _check_selection(inspection: Inspection, selection: messages.Selection | None) -> None:
