@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import torch
 
 import jumok
-from jumok.data.datasets.korean_stories import read_korean_stories
+from jumok.data.datasets.korean.stories import read_korean_stories
 
 ORDER = 5
 DISCOUNT = 0.75

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import jumok
 from jumok.checkpoint import Loaded
-from jumok.data.datasets.korean_english_sentences import (
+from jumok.data.datasets.korean.sentences import (
     TRAINING_COUNT,
     SentencePair,
     list_phrase_pairs,

@@ -8,12 +8,12 @@ from collections import defaultdict
 import pytest
 
 import jumok
-from jumok.data.datasets import korean_english_everyday as everyday
-from jumok.data.datasets import korean_english_words as words
-from jumok.data.datasets.korean_english_everyday import Manner
-from jumok.data.datasets.korean_english_sentences import SentencePair, list_phrase_pairs, make_sentence_pairs
-from jumok.data.datasets.korean_english_words import Wording
-from jumok.data.datasets.korean_predicates import Kind, Predicate, make_past
+from jumok.data.datasets.korean import everyday_words, words
+from jumok.data.datasets.korean.clauses import Manner
+from jumok.data.datasets.korean.connected import parse_clause
+from jumok.data.datasets.korean.predicates import Kind, Predicate, make_past
+from jumok.data.datasets.korean.sentences import SentencePair, list_phrase_pairs, make_sentence_pairs
+from jumok.data.datasets.korean.words import Wording
 
 
 @pytest.fixture(scope="module")
@@ -114,21 +114,23 @@ def test_particles_follow_the_final_consonant(pairs: dict[str, list[SentencePair
     ],
 )
 def test_clauses_are_written_in_both_languages(text: str, tense: words.Tense, korean: str, english: str) -> None:
-    clause = everyday.parse_clause(text, words.PRONOUNS[3])
+    clause = parse_clause(text, words.PRONOUNS[3])
     assert clause.write_korean(tense, Manner(), False).replace("|", "") == korean
     assert clause.write_english(tense, Wording(), "statement") == english
 
 
 def test_words_of_the_file_exist() -> None:
-    data = everyday.LEXICON
+    data = everyday_words.LEXICON
     texts = [text for theme in data["themes"] for key in ("because", "then") for text in theme[key]]
     texts += [text for entry in data["sequences"] for text in entry["steps"]]
     texts += [text for pair in data["contrasts"][0]["pairs"] for text in pair]
     texts += [text for entry in data["errands"] for text in entry["do"]]
     for text in texts:
-        assert everyday.parse_clause(text, words.PRONOUNS[0]).key, text
-    for verb in everyday.VERBS:
-        assert set(verb.objects) <= set(everyday.NOUNS) and set(verb.locations) <= set(everyday.PLACES), verb
+        assert parse_clause(text, words.PRONOUNS[0]).key, text
+    for verb in everyday_words.VERBS:
+        assert set(verb.objects) <= set(everyday_words.NOUNS) and set(verb.locations) <= set(everyday_words.PLACES), (
+            verb
+        )
 
 
 def test_english_words_are_inflected(pairs: dict[str, list[SentencePair]]) -> None:

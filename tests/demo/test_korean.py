@@ -9,7 +9,7 @@ from safetensors import safe_open
 import jumok
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.resolve import resolve_model_path
-from jumok.data.datasets.korean_stories import read_korean_stories
+from jumok.data.datasets.korean.stories import read_korean_stories
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from collections import defaultdict
 import pytest
 
 import jumok
-from jumok.data.datasets import korean_english_words as words
-from jumok.data.datasets.korean_english_sentences import Action, SentencePair, make_sentence_pairs
-from jumok.data.datasets.korean_english_words import Voice, Wording, choose_particle
+from jumok.data.datasets.korean import words
+from jumok.data.datasets.korean.sentences import Action, SentencePair, make_sentence_pairs
+from jumok.data.datasets.korean.words import Voice, Wording, choose_particle
 from jumok.errors import ArgumentError
 
 

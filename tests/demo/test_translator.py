@@ -12,7 +12,7 @@ import jumok
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.resolve import resolve_model_path
 from jumok.cli import cli
-from jumok.data.datasets.korean_english_sentences import Level, make_sentence_pairs
+from jumok.data.datasets.korean.sentences import Level, make_sentence_pairs
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, ContextWarning
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig

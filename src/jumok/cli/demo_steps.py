@@ -13,7 +13,7 @@ from torch import Tensor
 from jumok import draw
 from jumok.bilingual_text import Text
 from jumok.checkpoint import Loaded
-from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
+from jumok.data.datasets.korean.sentences import make_sentence_pairs
 from jumok.lens import Lens
 from jumok.lens.edits.edit_base import Edit
 from jumok.lens.effects.effect_table import EffectFigure

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from jumok.data import catalogue
 from jumok.data.batches.split import Split, assign_split, normalize_text
-from jumok.data.datasets.korean_stories import read_korean_stories
+from jumok.data.datasets.korean.stories import read_korean_stories
 from jumok.data.readers.lines import ProblemLog, read_lines
 from jumok.data.readers.table_header import Column
 from jumok.data.readers.tables import read_rows

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from jumok.checkpoint import save
 from jumok.checkpoint.manifest import MANIFEST_FILE
-from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
+from jumok.data.datasets.korean.sentences import make_sentence_pairs
 from jumok.data.datasets.text_corpora import read_shakespeare
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.draw import save_line_plot

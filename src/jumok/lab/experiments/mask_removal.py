@@ -19,7 +19,7 @@ from jumok.bilingual_text import Text, Texts
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.load import load
 from jumok.data.datasets import toy_tasks
-from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
+from jumok.data.datasets.korean.sentences import make_sentence_pairs
 from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError
 from jumok.lab.experiments.setups.toy_training import (

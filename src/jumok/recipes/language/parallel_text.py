@@ -11,7 +11,7 @@ from itertools import islice
 
 from jumok.data.batches.split import Split, assign_split, hash_to_fraction, normalize_text
 from jumok.data.datasets import text_corpora
-from jumok.data.datasets.korean_english_sentences import (
+from jumok.data.datasets.korean.sentences import (
     HELD_OUT_COUNT,
     PHRASE_REPEATS,
     TRAINING_COUNT,

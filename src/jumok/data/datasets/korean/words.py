@@ -1,6 +1,6 @@
 """The words of the generated Korean-English sentences, and their inflection in both languages.
 
-The words are in ``korean_english_words.toml``, with irregular forms only.
+The words are in ``words.toml``, with irregular forms only.
 """
 
 from __future__ import annotations

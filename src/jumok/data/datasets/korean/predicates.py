@@ -2,7 +2,7 @@
 
 Stems are written as before "-지"; "|" separates the pieces of a word that become tokens. Vowel contraction and the
 stems in ㄹ, 르 and 으 follow from the letters; the irregular stems in ㅂ, ㄷ, ㅅ and ㅎ are listed in
-``korean_english_everyday.toml``.
+``everyday_words.toml``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from jumok.data.datasets.korean_english_words import (
+from jumok.data.datasets.korean.words import (
     FINAL_BIEUP,
     FINAL_NIEUN,
     FINAL_RIEUL,
@@ -25,9 +25,9 @@ from jumok.data.datasets.korean_english_words import (
 Kind = Literal["verb", "adjective", "copula"]
 Style = Literal["plain", "casual", "polite", "formal"]
 
-_IRREGULAR: dict[str, list[str]] = tomllib.loads(
-    Path(__file__).with_name("korean_english_everyday.toml").read_text("utf-8")
-)["irregular"]
+_IRREGULAR: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("everyday_words.toml").read_text("utf-8"))[
+    "irregular"
+]
 _FINAL_SSANG_SIOT = 20  # ㅆ
 _VOWELS = "ㅏㅐㅑㅒㅓㅔㅕㅖㅗㅘㅙㅚㅛㅜㅝㅞㅟㅠㅡㅢㅣ"
 _BRIGHT = "ㅏㅑㅗ"  # these take 아, the others 어

@@ -1,9 +1,9 @@
 """Generate Korean sentences with their English translations from a grammar, as pure functions of a seed.
 
-The level "everyday" adds the patterns of ``korean_english_everyday``, and the set phrases are listed apart. The simple
+The level "everyday" adds the patterns of ``everyday``, and the set phrases are listed apart. The simple
 patterns: actions (subject, time, place, object, verb), adjectives, "is a", and "there is"; in the present, past and
 future, as statements, negations, questions and negative questions. Particles follow the final consonant (은/는, 이/가,
-을/를). The words and their inflection are in ``korean_english_words``.
+을/를). The words and their inflection are in ``words``.
 
 Times, adverbs and negation go with every pattern, and "not" is written in every way that the vocabulary allows: a
 model that knows only "didn't" reads "did not" as "did", without any unknown word.
@@ -25,9 +25,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jumok.data.batches.split import Split, assign_split
-from jumok.data.datasets import korean_english_everyday as everyday
-from jumok.data.datasets import korean_english_words as words
-from jumok.data.datasets.korean_english_words import (
+from jumok.data.datasets.korean import everyday, words
+from jumok.data.datasets.korean.words import (
     NEGATIVE,
     QUESTIONS,
     VOWELS,
@@ -98,7 +97,7 @@ def make_sentence_pairs(
     """Make different Korean sentences with their English translations.
 
     Args:
-        level: "simple" has only the patterns of this module; "everyday" also those of ``korean_english_everyday``.
+        level: "simple" has only the patterns of this module; "everyday" also those of ``everyday``.
 
     >>> for pair in make_sentence_pairs(2, level="simple"):
     ...     print(pair.korean, "=", pair.english)

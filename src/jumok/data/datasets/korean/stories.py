@@ -1,6 +1,6 @@
 """Generate short Korean stories, as a pure function of a seed: the model ``korean`` was trained on them.
 
-The words and the scenes are in ``korean_stories.toml``. What is drawn at the beginning of a story (who, where, which
+The words and the scenes are in ``stories.toml``. What is drawn at the beginning of a story (who, where, which
 thing) stays the same until its end, so that a model must remember more than the last few words.
 """
 
@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import cast
 
 from jumok.data.batches.split import Split, assign_split
-
-from .korean_english_words import FINAL_RIEUL, Tense, choose_particle, get_final
-from .korean_predicates import Predicate, Style, attach, make_past
+from jumok.data.datasets.korean.predicates import Predicate, Style, attach, make_past
+from jumok.data.datasets.korean.words import FINAL_RIEUL, Tense, choose_particle, get_final
 
 STORY_COUNT = 60_000  # of both splits together
 _STYLES: tuple[Style, ...] = ("plain", "polite", "formal")
@@ -31,7 +30,7 @@ _SLOT = re.compile(r"\{([^{}:.]+)(?:\.(\d))?(?::([^{}]+))?\}")
 
 def read_korean_stories(split: Split = "train", count: int = STORY_COUNT, seed: int = 0) -> Iterator[str]:
     """Yield the stories of a split, a paragraph each, of ``count`` different ones in both splits."""
-    data = tomllib.loads(Path(__file__).with_name("korean_stories.toml").read_text("utf-8"))
+    data = tomllib.loads(Path(__file__).with_name("stories.toml").read_text("utf-8"))
     generator = random.Random(f"korean stories {seed}")
     scenes = list(data["scenes"].values())
     used: set[str] = set()
@@ -109,7 +108,7 @@ def inflect(word: str, ending: str, style: Style) -> str:
 
     Args:
         ending: "past", "present" (of a verb) or "future" at the end of a sentence, in the style; or a connective ending
-            as in ``korean_predicates``; with 았, the connective ending of the past.
+            as in ``predicates``; with 았, the connective ending of the past.
 
     >>> [inflect("걷다", ending, "polite") for ending in ("past", "고", "아서", "았지만", "고 싶다")]
     ['걸었어요', '걷고', '걸어서', '걸었지만', '걷고 싶었어요']

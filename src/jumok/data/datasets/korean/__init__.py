@@ -1,0 +1,1 @@
+"""Korean: sentences with their English translations, and stories, generated from a grammar."""
