@@ -36,6 +36,7 @@ export interface GPTConfig extends SharedConfig {
   feedforward: "plain" | "gated";
   window: number | null;
   windowed: number[] | null; // the layers with the window; null: all
+  fixed_length: boolean; // every text has exactly `length` tokens
 }
 
 export interface TransformerConfig extends SharedConfig {
