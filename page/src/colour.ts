@@ -34,19 +34,39 @@ const POSITIVE: Rgb = [92, 52, 160];
 const NEGATIVE_DARK: Rgb = [255, 160, 70];
 const POSITIVE_DARK: Rgb = [176, 150, 255];
 
-export const KIND_COLOURS: Record<string, string> = {
-  previous: "#0072b2",
-  induction: "#d55e00",
-  duplicate: "#cc79a7",
-  own: "#e69f00",
-  local: "#56b4e9",
-  positional: "#2a7fff",
-  separator: "#6b4ba1",
-  syntactic: "#009e73",
-  semantic: "#7fb800",
-  first: "#8a8f98",
-  uniform: "#c3b091",
-  mixed: "#b8bdc6",
+/** The kinds of heads, in the order of their legend. */
+export const KINDS = ["previous", "induction", "duplicate", "own", "local", "positional", "separator", "syntactic", "semantic", "first", "uniform", "mixed"];
+
+/** Colours of the kinds, with a contrast of at least 3 to the panels of their theme. */
+export const KIND_COLOURS: Record<Theme, Record<string, string>> = {
+  light: {
+    previous: "#0072b2",
+    induction: "#d55e00",
+    duplicate: "#c05c97",
+    own: "#b07800",
+    local: "#2f93cf",
+    positional: "#2a7fff",
+    separator: "#6b4ba1",
+    syntactic: "#008a64",
+    semantic: "#5f8f00",
+    first: "#5d6470",
+    uniform: "#99814f",
+    mixed: "#878c97",
+  },
+  dark: {
+    previous: "#2a8fd0",
+    induction: "#e87522",
+    duplicate: "#d98bb8",
+    own: "#e69f00",
+    local: "#56b4e9",
+    positional: "#5a9bff",
+    separator: "#9a7fd0",
+    syntactic: "#19b387",
+    semantic: "#8fc31f",
+    first: "#9aa0aa",
+    uniform: "#c3b091",
+    mixed: "#7a808c",
+  },
 };
 
 function interpolate(stops: Rgb[], fraction: number): Rgb {

@@ -27,6 +27,17 @@ def save_long_model(folder: Path) -> Path:
     return jumok.save(GPT(config), folder, tokenizer=jumok.load("tiny").require_tokenizer())
 
 
+def save_wide_model(folder: Path) -> Path:
+    """Write an untrained GPT with 16 heads in each of its 6 layers.
+
+    Args:
+        folder: The folder, which must not exist.
+    """
+    torch.manual_seed(0)
+    config = GPTConfig(vocabulary=256, length=256, width=64, layers=6, heads=16, hidden=64, positions="rotary")
+    return jumok.save(GPT(config), folder, tokenizer=jumok.load("tiny").require_tokenizer())
+
+
 def save_image_model(folder: Path) -> Path:
     """Write an untrained ViT that reads 4 x 4 patches and tells three classes apart.
 

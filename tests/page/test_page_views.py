@@ -198,6 +198,7 @@ def test_each_step_of_a_long_text_has_its_own_candidates(address: str, open_page
     shown.page.fill(".jk-generation input[type=range]", "5")
     shown.page.wait_for_selector("text=known for the last 256 positions")
     assert shown.page.locator(".jk-candidates tr").count() == 0
+    assert shown.read_predictions() == {}  # nor those of another position beside the text
 
 
 def test_korean_and_dark(address: str, open_page: OpenPage) -> None:

@@ -6,9 +6,12 @@ import { type MapId, nameMap, TILE, type TileId, type TileStore, type VisibleVal
 import { type Area, chooseLevel, type MapShape, topLevel, type Viewport } from "./viewport";
 
 export const FONT = 'system-ui, "Noto Sans KR", "Apple SD Gothic Neo", "Malgun Gothic", NanumGothic, sans-serif';
-const LABEL_ZOOM = 11; // pixels per cell from which labels fit
+const LABEL_ZOOM = 9; // pixels per cell from which every token has its label
+const THIN_ZOOM = 2.5; // from which some tokens have theirs; below it, positions have numbers
+const LABEL_SPACE = 12; // pixels between two labels, where only some tokens have theirs
 const VALUE_ZOOM = 34; // pixels per cell from which numbers fit
 const MAX_VALUES = 4096;
+const ABLATED_STEP = 14; // pixels between two lines over the map of an ablated head
 
 export interface Rectangle {
   query: number;
@@ -29,8 +32,10 @@ export interface MapPicture {
   theme: Theme;
   cursor: { query: number; key: number } | null;
   selectedQuery: number | null;
+  selectedKey: number | null;
   rectangle: Rectangle | null;
   cut: Rectangle[]; // cells that an edit removed
+  isAblated: boolean; // nothing reads the output of this head
   bands: Band[]; // stretches of keys that are marked
   values: VisibleValues | null;
   hasFocus: boolean;
@@ -117,6 +122,7 @@ export function paintMap(context: CanvasRenderingContext2D, store: TileStore, pi
   const painted = paintTiles(context, store, picture);
   paintGrid(context, picture, colours);
   paintSkipped(context, picture, colours);
+  if (picture.isAblated) hatch(context, area.left, area.top, shownWidth, shownHeight, colours.cut, ABLATED_STEP);
   paintNumbers(context, picture);
   paintMarks(context, picture, colours);
   context.restore();
@@ -242,14 +248,21 @@ function paintSkipped(context: CanvasRenderingContext2D, picture: MapPicture, co
   context.clip();
   context.fillStyle = colours.empty;
   context.fillRect(x, area.top, width, area.height);
-  context.strokeStyle = colours.line;
-  for (let y = area.top - width; y < area.top + area.height; y += 6) {
-    context.beginPath();
-    context.moveTo(x, y + width);
-    context.lineTo(x + width, y);
-    context.stroke();
-  }
+  hatch(context, x, area.top, width, area.height, colours.line, 6);
   context.restore();
+}
+
+/** Draw diagonal lines over a part of the canvas, one every `step` pixels. */
+function hatch(context: CanvasRenderingContext2D, left: number, top: number, width: number, height: number, colour: string, step: number): void {
+  context.strokeStyle = colour;
+  context.globalAlpha = 0.6;
+  context.beginPath();
+  for (let y = top; y < top + height + width; y += step) {
+    context.moveTo(left, y);
+    context.lineTo(left + width, y - width);
+  }
+  context.stroke();
+  context.globalAlpha = 1;
 }
 
 /** Write a weight in at most four characters. */
@@ -324,30 +337,33 @@ function paintMarks(context: CanvasRenderingContext2D, picture: MapPicture, colo
 function paintLabels(context: CanvasRenderingContext2D, picture: MapPicture, colours: Colours): void {
   const { viewport, area, queryLabels, keyLabels, cursor, selectedQuery } = picture;
   const { firstQuery, firstKey, endQuery, endKey } = listVisibleCells(picture);
-  const hasLabels = viewport.zoom >= LABEL_ZOOM;
-  const size = hasLabels ? Math.min(13, Math.max(11, viewport.zoom * 0.6)) : 11;
-  const step = hasLabels ? 1 : chooseTickStep(viewport.zoom);
-  const begin = (first: number) => Math.ceil(first / step) * step;
+  const { zoom } = viewport;
+  const hasLabels = zoom >= THIN_ZOOM;
+  const isThin = zoom < LABEL_ZOOM;
+  const size = isThin ? 11 : Math.min(13, Math.max(9, Math.min(zoom, 11), zoom * 0.6));
+  const step = hasLabels ? (isThin ? Math.ceil(LABEL_SPACE / zoom) : 1) : chooseTickStep(zoom);
   const isInside = (offset: number, extent: number) => offset >= -1 && offset <= extent + 1;
   context.textBaseline = "middle";
 
   context.textAlign = "right";
-  for (let query = begin(firstQuery); query < endQuery; query += step) {
-    const offset = (query + 0.5 - viewport.y) * viewport.zoom;
+  const markedQueries = [cursor?.query, selectedQuery];
+  for (const query of chooseLabelled(firstQuery, endQuery, step, hasLabels && isThin ? markedQueries : [], zoom)) {
+    const offset = (query + 0.5 - viewport.y) * zoom;
     if (!isInside(offset, area.height)) continue;
-    const isMarked = query === cursor?.query || query === selectedQuery;
+    const isMarked = markedQueries.includes(query);
     context.font = `${isMarked ? "700 " : ""}${size}px ${FONT}`;
     context.fillStyle = isMarked ? colours.ink : colours.soft;
     const text = hasLabels ? queryLabels[query] : String(query);
     context.fillText(shorten(context, text, area.left - 10), area.left - 6, area.top + offset);
   }
 
-  const isShort = hasLabels && measureLabels(keyLabels) <= viewport.zoom; // labels as wide as a cell are not rotated
+  const isShort = hasLabels && measureLabels(keyLabels) <= step * zoom; // labels as wide as their place are not rotated
   context.textAlign = "left";
-  for (let key = begin(firstKey); key < endKey; key += step) {
-    const offset = (key + 0.5 - viewport.x) * viewport.zoom;
+  const markedKeys = [cursor?.key, picture.selectedKey];
+  for (const key of chooseLabelled(firstKey, endKey, step, hasLabels && isThin ? markedKeys : [], zoom)) {
+    const offset = (key + 0.5 - viewport.x) * zoom;
     if (!isInside(offset, area.width)) continue;
-    const isMarked = key === cursor?.key;
+    const isMarked = markedKeys.includes(key);
     context.font = `${isMarked ? "700 " : ""}${size}px ${FONT}`;
     context.fillStyle = isMarked ? colours.ink : colours.soft;
     context.save();
@@ -364,6 +380,20 @@ function paintLabels(context: CanvasRenderingContext2D, picture: MapPicture, col
   context.textBaseline = "top";
   context.fillText(shorten(context, `${picture.axisNames.queries} ↓`, area.left - 8), 2, area.top - 16);
   context.fillText(shorten(context, `${picture.axisNames.keys} →`, area.left - 8), 2, area.top - 31);
+}
+
+/** Return whether all tokens in view have labels, some of them, or none. */
+export function nameLabelling(zoom: number): "all" | "some" | "none" {
+  return zoom >= LABEL_ZOOM ? "all" : zoom >= THIN_ZOOM ? "some" : "none";
+}
+
+/** Return the positions whose labels are written: one in `step`, and the marked ones, which their neighbours make room for. */
+function chooseLabelled(first: number, end: number, step: number, marked: (number | null | undefined)[], zoom: number): number[] {
+  const always = marked.filter((index): index is number => index !== null && index !== undefined && index >= first && index < end);
+  const chosen: number[] = [];
+  for (let index = Math.ceil(first / step) * step; index < end; index += step)
+    if (!always.some((other) => Math.abs(other - index) * zoom < LABEL_SPACE)) chosen.push(index);
+  return [...chosen, ...always];
 }
 
 /** Return how many cells lie between two numbered positions. */

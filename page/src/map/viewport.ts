@@ -19,11 +19,12 @@ export interface Area {
 }
 
 export const MAX_ZOOM = 96;
+const MAX_FIT_ZOOM = 72; // of a map of few tokens
 const MIN_ROW = 6; // pixels of a row of audio
 
 /** Return the viewport that shows a whole map. */
 export function fitMap({ queries, keys }: MapShape, area: Area): Viewport {
-  const zoom = Math.min(area.width / keys, area.height / queries, MAX_ZOOM / 2);
+  const zoom = Math.min(area.width / keys, area.height / queries, MAX_FIT_ZOOM);
   return { x: 0, y: 0, zoom };
 }
 

@@ -5,7 +5,7 @@ import { useApp } from "../app";
 import { cssColour, differenceColour, type Theme } from "../colour";
 import { ablates, describeHead, formatWeight, labelsOf } from "../describe";
 import type { StepKey, StepName, Steps } from "../protocol";
-import { useAnswer } from "./hooks";
+import { useAnswer, useReveal } from "./hooks";
 
 /** Numbers of a vector; null is one that is not finite. */
 type Numbers = (number | null)[];
@@ -21,6 +21,7 @@ export function Computation() {
   const steps = useSignal<Steps | null>(null);
   const failure = useSignal<string | null>(null);
   const shown = useSignal(100); // the number of steps that are visible
+  const opened = useSignal<OpenedVector | null>(null); // whose numbers are all listed
 
   useAnswer(
     app,
@@ -72,7 +73,7 @@ export function Computation() {
                   <th />
                   <th colSpan={10} class="jk-query-vector">
                     <span>
-                      q “{label}” <Vector numbers={steps.value.query} theme={app.theme.value} hint={words.vectorHint(steps.value.width)} />
+                      q “{label}” <Vector numbers={steps.value.query} theme={app.theme.value} onOpen={() => (opened.value = { name: "query", key: null })} />
                     </span>
                   </th>
                 </tr>
@@ -89,7 +90,7 @@ export function Computation() {
               </thead>
               <tbody>
                 {steps.value.keys.map((key) => (
-                  <Row key={key.key} largest={findLargest(steps.value!)} item={key} label={labelsOf(run, site.key_sequence)[key.key]} isVisible={isVisible} width={steps.value!.width} />
+                  <Row key={key.key} largest={findLargest(steps.value!)} item={key} label={labelsOf(run, site.key_sequence)[key.key]} isVisible={isVisible} onOpen={(name) => (opened.value = { name, key: key.key })} />
                 ))}
               </tbody>
               <tfoot>
@@ -98,7 +99,7 @@ export function Computation() {
                     {steps.value.hidden > 0 && <small>{words.hiddenKeys(steps.value.hidden, formatWeight(steps.value.hidden_weight))} </small>}
                     {isVisible("sum") && (
                       <span>
-                        {words.stepNames.sum} <Vector numbers={steps.value.output} theme={app.theme.value} hint={words.vectorHint(steps.value.output.length)} />
+                        {words.stepNames.sum} <Vector numbers={steps.value.output} theme={app.theme.value} onOpen={() => (opened.value = { name: "sum", key: null })} />
                       </span>
                     )}
                   </th>
@@ -106,6 +107,14 @@ export function Computation() {
               </tfoot>
             </table>
           </div>
+          {opened.value && (
+            <AllNumbers
+              opened={opened.value}
+              steps={steps.value}
+              label={opened.value.key === null ? label : labelsOf(run, site.key_sequence)[opened.value.key]}
+              onClose={() => (opened.value = null)}
+            />
+          )}
           <p class="jk-hint">{words.vectorColours}</p>
           {isVisible("sum") && (
             <p class="jk-hint">
@@ -142,26 +151,80 @@ function scaleVector(numbers: Numbers, factor: number): Numbers {
   return numbers.map((entry) => (entry === null ? null : entry * factor));
 }
 
+/** A vector of the table: of the query, of the output, or of one key. */
+interface OpenedVector {
+  name: "query" | "key" | "value" | "sum";
+  key: number | null;
+}
+
+/** Return the numbers of a vector of the table; null if its key is not listed. */
+function findVector({ query, output, keys }: Steps, { name, key }: OpenedVector): Numbers | null {
+  if (name === "query") return query;
+  if (name === "sum") return output;
+  const item = keys.find((candidate) => candidate.key === key);
+  return item ? (name === "key" ? item.k : scaleVector(item.v, item.weight)) : null;
+}
+
+interface AllNumbersProps {
+  opened: OpenedVector;
+  steps: Steps;
+  label: string;
+  onClose(): void;
+}
+
+/** All numbers of a vector, to read and to copy. */
+function AllNumbers({ opened, steps, label, onClose }: AllNumbersProps) {
+  const words = useApp().words.value;
+  const numbers = findVector(steps, opened);
+  if (!numbers) return null;
+  return (
+    <section class="jk-all-numbers">
+      <div class="jk-panel-title">
+        <h3>{words.vectorTitle(words.vectorOf(words.stepNames[opened.name], label), numbers.length)}</h3>
+        <button class="jk-quiet" onClick={onClose}>
+          {words.close}
+        </button>
+      </div>
+      <ol>
+        {numbers.map((entry, index) => (
+          <li key={index} class="jk-number">
+            <small>{index}</small> {entry?.toPrecision(4).replace("-", "−") ?? "–"}
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
 interface RowProps {
   item: StepKey;
   largest: LargestNumbers;
   label: string;
   isVisible(name: StepName): boolean;
-  width: number;
+  onOpen(name: "key" | "value"): void;
 }
 
-function Row({ item, largest, label, isVisible, width }: RowProps) {
+const COVERED = 60; // pixels of the rows with the names and the sum, which stay in place
+
+function Row({ item, largest, label, isVisible, onOpen }: RowProps) {
   const app = useApp();
+  const isSelected = app.selection.current.value.key === item.key;
+  const ref = useReveal<HTMLTableRowElement>(isSelected, null, COVERED);
   const words = app.words.value;
   const theme = app.theme.value;
   const show = (name: StepName, content: preact.ComponentChildren) => <td>{isVisible(name) ? content : ""}</td>;
   const number = (amount: number | null) => <span class="jk-number">{amount === null ? "–" : amount.toFixed(2).replace("-", "−")}</span>;
   return (
-    <tr class={item.is_allowed ? "" : "jk-forbidden"}>
+    <tr
+      ref={ref}
+      class={`${item.is_allowed ? "" : "jk-forbidden"}${isSelected ? " jk-selected-key" : ""}`}
+      aria-current={isSelected ? "true" : undefined}
+      onClick={() => app.selection.change({ key: item.key })}
+    >
       <th scope="row">
         {label} <small>{item.key}</small>
       </th>
-      {show("key", <Vector numbers={item.k} most={largest.key} theme={theme} hint={words.vectorHint(width)} />)}
+      {show("key", <Vector numbers={item.k} most={largest.key} theme={theme} onOpen={() => onOpen("key")} />)}
       {show("product", number(item.product))}
       {show("scale", number(item.scaled))}
       {item.bias !== null && show("bias", number(item.scaled === null ? null : item.scaled + item.bias))}
@@ -173,21 +236,22 @@ function Row({ item, largest, label, isVisible, width }: RowProps) {
           <span class="jk-number">{item.weight.toFixed(3)}</span>
         </span>,
       )}
-      {show("value", <Vector numbers={scaleVector(item.v, item.weight)} most={largest.value} theme={theme} hint={words.vectorHint(item.v.length)} />)}
+      {show("value", <Vector numbers={scaleVector(item.v, item.weight)} most={largest.value} theme={theme} onOpen={() => onOpen("value")} />)}
     </tr>
   );
 }
 
 const MAX_ENTRIES = 16; // numbers of a vector that are drawn
 
-/** A vector as a row of coloured cells; pointing at one shows its number. */
-function Vector({ numbers, most = measureVector(numbers), theme, hint }: { numbers: Numbers; most?: number; theme: Theme; hint: string }) {
+/** A vector as a row of coloured cells; a click lists all of its numbers. */
+function Vector({ numbers, most = measureVector(numbers), theme, onOpen }: { numbers: Numbers; most?: number; theme: Theme; onOpen(): void }) {
+  const words = useApp().words.value;
   return (
-    <span class="jk-vector" title={hint} role="img" aria-label={numbers.slice(0, 8).map((entry) => entry?.toFixed(2) ?? "–").join(", ")}>
+    <button class="jk-vector" title={words.vectorHint(numbers.length)} aria-label={`${words.vectorHint(numbers.length)}: ${numbers.slice(0, 8).map((entry) => entry?.toFixed(2) ?? "–").join(", ")}`} onClick={onOpen}>
       {numbers.slice(0, MAX_ENTRIES).map((entry, index) => (
         <i key={index} title={`[${index}] ${entry?.toPrecision(4) ?? "–"}`} style={{ background: cssColour(differenceColour(entry ?? 0, "linear", most, theme)) }} />
       ))}
       {numbers.length > MAX_ENTRIES && <small>…{numbers.length}</small>}
-    </span>
+    </button>
   );
 }

@@ -6,6 +6,7 @@ import { type App, useApp } from "../app";
 import { describeHead, formatSigned, labelsOf } from "../describe";
 import { FONT, readColours } from "../map/painter";
 import type { EffectRow, Effects } from "../protocol";
+import { TaskLine } from "./task_line";
 
 export function EffectView() {
   const app = useApp();
@@ -29,6 +30,7 @@ export function EffectView() {
           <button class="jk-main" data-action="measure-edges" disabled={isBusy} onClick={() => void app.run.measure("edges")}>
             {words.measureEdges}
           </button>
+          <TaskLine only="effect" />
         </div>
       ) : (
         <p class="jk-hint">{app.hello.value?.carrier === "file" ? words.effectNeedsProgram : words.notEditable}</p>

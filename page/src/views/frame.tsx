@@ -134,27 +134,12 @@ function ExportButtons() {
   );
 }
 
-/** What the user must read: errors, progress, a closed connection, notes of the run. */
+/** What the user must read: errors, a closed connection, notes of the run. */
 function Notices() {
   const app = useApp();
   const words = app.words.value;
   const run = app.run.current.value;
-  const task = app.task.value;
   const closed = app.closed.value;
-  const stages: Record<string, string> = {
-    importing: words.importing,
-    loading: words.loading,
-    reading: words.reading,
-    running: words.running,
-    classifying: words.classifying,
-    measuring: words.measuring,
-    computing: words.computing,
-    searching: words.searching,
-    answering: words.answering,
-    cutting: words.cutting,
-    attending: words.attending,
-    controls: words.controls,
-  };
   const notes = run ? [...run.notes, ...(run.unknown.length ? [words.unknownWords(run.unknown.join(", "))] : [])] : [];
   if (app.hello.value?.carrier === "file") notes.unshift(words.savedFile);
   return (
@@ -177,18 +162,6 @@ function Notices() {
           {note}
         </p>
       ))}
-      <div class="jk-task" data-busy={task ? "true" : "false"} aria-hidden={!task}>
-        {task && !closed && (
-          <>
-            <span>{stages[task.report.stage] ?? (app.run.current.value ? words.waiting : words.connecting)}</span>
-            <progress max={task.report.total || 1} value={task.report.total ? task.report.done : undefined} />
-            <span class="jk-number">{task.report.total > 0 && words.layersDone(task.report.done, task.report.total)}</span>
-            <button class="jk-quiet" onClick={() => app.cancelTask()}>
-              {words.cancel}
-            </button>
-          </>
-        )}
-      </div>
     </div>
   );
 }

@@ -2,10 +2,11 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { type App, type HeadOrder, useApp } from "../app";
-import { buildPixels, KIND_COLOURS } from "../colour";
+import { buildPixels, KIND_COLOURS, KINDS } from "../colour";
 import { ablates, describeHead, formatSigned, shortenSite } from "../describe";
 import type { Run } from "../protocol";
 import { headKey, type Thumbnail } from "../run";
+import { useReveal } from "./hooks";
 
 interface Head {
   site: number;
@@ -44,9 +45,13 @@ export function HeadGrid() {
   );
 }
 
-/** Choose the width of a thumbnail so that a layer fits into the panel. */
+const GRID_WIDTH = 243; // pixels of a layer's thumbnails
+const MAX_IN_LINE = 12; // heads; the other heads of a layer follow below
+
+/** Choose the width of a thumbnail so that the heads of a layer fit into the panel, in lines of equal length. */
 function chooseSize(heads: number): number {
-  return Math.max(14, Math.min(88, Math.floor(243 / heads) - 6)); // 2 pixels of border on each side, 2 between heads
+  const inLine = Math.ceil(heads / Math.ceil(heads / MAX_IN_LINE));
+  return Math.min(88, Math.floor(GRID_WIDTH / inLine) - 6); // 2 pixels of border on each side, 2 between heads
 }
 
 function Layers({ app, run }: { app: App; run: Run }) {
@@ -63,9 +68,11 @@ function Layers({ app, run }: { app: App; run: Run }) {
               <span class="jk-layer-name" title={run.sites[site].name}>
                 {typeof run.sites[site].layer === "number" ? run.sites[site].layer : row}
               </span>
-              {Array.from({ length: run.sites[site].heads }, (_, head) => (
-                <HeadButton key={head} app={app} site={site} head={head} size={size} />
-              ))}
+              <div class="jk-layer-heads">
+                {Array.from({ length: run.sites[site].heads }, (_, head) => (
+                  <HeadButton key={head} app={app} site={site} head={head} size={size} />
+                ))}
+              </div>
             </div>
           ))}
         </section>
@@ -96,8 +103,7 @@ function sortHeads(app: App, run: Run): (Head & { note: string })[] {
   const facts = ({ site, head }: Head) => app.run.facts.value.get(headKey(site, head));
   const order = app.order.value;
   if (order === "kind") {
-    const kinds = Object.keys(KIND_COLOURS);
-    const rank = (head: Head) => kinds.indexOf(facts(head)?.kind ?? "mixed");
+    const rank = (head: Head) => KINDS.indexOf(facts(head)?.kind ?? "mixed");
     return heads
       .map((head) => ({ ...head, note: words.kinds[facts(head)?.kind ?? ""] ?? "" }))
       .sort((a, b) => rank(a) - rank(b) || a.site - b.site || a.head - b.head);
@@ -144,6 +150,7 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
   const facts = app.run.facts.value.get(key);
   const selection = app.selection.current.value;
   const isSelected = selection.site === site && selection.head === head;
+  const ref = useReveal<HTMLButtonElement>(isSelected, app.order.value);
   const effect = app.run.effects.value.heads?.rows.find((row) => row.site === site && row.head === head)?.effect;
   const isAblated = app.run.current.value!.edits.some((edit) => ablates(edit, app.run.current.value!.sites[site], head));
   const title = [
@@ -176,7 +183,8 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
       aria-label={title.filter(Boolean).join(", ")}
       aria-pressed={isSelected}
       tabIndex={isSelected ? 0 : -1}
-      style={{ borderColor: facts ? (KIND_COLOURS[facts.kind] ?? "") : "" }}
+      ref={ref}
+      style={{ borderColor: facts ? (KIND_COLOURS[app.theme.value][facts.kind] ?? "") : "" }}
       onClick={() => app.selection.chooseHead(site, head)}
       onKeyDown={move}
     >
@@ -224,13 +232,13 @@ function KindLegend({ app }: { app: App }) {
   const words = app.words.value;
   const counts = new Map<string, number>();
   for (const { kind } of app.run.facts.value.values()) counts.set(kind, (counts.get(kind) ?? 0) + 1);
-  const kinds = Object.keys(KIND_COLOURS).filter((kind) => counts.has(kind));
+  const kinds = KINDS.filter((kind) => counts.has(kind));
   return (
     <div class="jk-kinds">
       {kinds.length === 0 && app.can("kinds") && <span>{app.run.noKinds.value || words.kindPending}</span>}
       {kinds.map((kind) => (
         <span key={kind} title={words.kindHints[kind]}>
-          <i style={{ background: KIND_COLOURS[kind] }} />
+          <i style={{ background: KIND_COLOURS[app.theme.value][kind] }} />
           {words.kinds[kind]} <b>{counts.get(kind)}</b>
         </span>
       ))}

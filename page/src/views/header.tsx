@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { useApp } from "../app";
 import { copyText } from "../copy";
 import { useCopied } from "./hooks";
+import { TaskLine, useSlowTask } from "./task_line";
 
 export const GENERATED_TOKENS = 12;
 
@@ -40,6 +41,7 @@ export function Header() {
     else void app.run.execute(model, text.value, { generate });
   };
   const { isCopied, say } = useCopied(app);
+  const isSlow = useSlowTask(app);
 
   return (
     <header class="jk-header">
@@ -93,13 +95,16 @@ export function Header() {
         )}
       </form>
       <div class="jk-tools">
+        <div class="jk-task" data-busy={app.task.value ? "true" : "false"}>
+          {isSlow && <TaskLine />}
+        </div>
         <span class="jk-message">{isCopied.value && words.copied}</span>
-        {app.hasAddress && (
+        {app.hasAddress && !isSlow && (
           <button onClick={() => say(copyText(location.href))} title={words.copyLink}>
             {words.copyLink}
           </button>
         )}
-        {run && app.can("save") && <button onClick={() => void app.saveFile()}>{words.saveFile}</button>}
+        {run && app.can("save") && !isSlow && <button onClick={() => void app.saveFile()}>{words.saveFile}</button>}
         <button
           title={words.themeButton}
           aria-label={words.themeButton}

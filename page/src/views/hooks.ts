@@ -51,6 +51,35 @@ export function useLine(app: App, axis: "query" | "key"): Signal<Float32Array> {
   return weights;
 }
 
+/** Scroll to an element inside its panel while it is selected; the page itself does not move. `place` is another reason to
+ * scroll, such as another order of the list; `margin` pixels at the edges of the panel are covered. */
+export function useReveal<Target extends HTMLElement>(isSelected: boolean, place: unknown = null, margin = MARGIN): RefObject<Target | null> {
+  const ref = useRef<Target>(null);
+  useEffect(() => {
+    if (isSelected && ref.current) revealIn(ref.current, margin);
+  }, [isSelected, place]);
+  return ref;
+}
+
+const MARGIN = 4; // pixels between a revealed element and the edge of its panel
+
+/** Scroll the panel of an element so that the element is visible. */
+export function revealIn(element: HTMLElement, margin = MARGIN): void {
+  const panel = findPanel(element);
+  if (!panel) return;
+  const [inner, outer] = [element.getBoundingClientRect(), panel.getBoundingClientRect()];
+  const bottom = outer.top + panel.clientHeight;
+  if (inner.top < outer.top + margin) panel.scrollTop -= outer.top + margin - inner.top;
+  else if (inner.bottom > bottom - margin) panel.scrollTop += inner.bottom - bottom + margin;
+}
+
+/** Return the nearest ancestor inside of the page that scrolls. */
+function findPanel(element: HTMLElement): HTMLElement | null {
+  for (let panel = element.parentElement; panel && !panel.classList.contains("jumok"); panel = panel.parentElement)
+    if (panel.scrollHeight > panel.clientHeight && getComputedStyle(panel).overflowY !== "visible") return panel;
+  return null;
+}
+
 /** Follow the size of an element; it stays when the element is hidden. */
 export function useSize(ref: RefObject<HTMLElement | null>): Signal<{ width: number; height: number }> {
   const size = useSignal({ width: 0, height: 0 });

@@ -4,9 +4,9 @@ import { effect, type Signal, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
-import { describeHead, formatWeight, labelsOf, listCuts } from "../describe";
+import { ablates, describeHead, formatWeight, labelsOf, listCuts } from "../describe";
 import { listBands } from "../map/bands";
-import { chooseValues, findLargest, layOut, type MapPicture, paintMap, type Rectangle, requestTiles } from "../map/painter";
+import { chooseValues, findLargest, layOut, type MapPicture, nameLabelling, paintMap, type Rectangle, requestTiles } from "../map/painter";
 import { type MapId, nameMap, type VisibleValues } from "../map/tiles";
 import { type Area, beginMap, clampViewport, revealCell, type Viewport, WHOLE, zoomAt } from "../map/viewport";
 import type { Shown } from "../protocol";
@@ -70,8 +70,10 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
         theme: app.theme.value,
         cursor: gestures.cursor.value,
         selectedQuery: selection.query,
+        selectedKey: selection.key,
         rectangle: gestures.rectangle.value,
         cut: shown === "clean" ? [] : listCuts(run.edits, site, selection.head),
+        isAblated: shown === "edited" && run.edits.some((edit) => ablates(edit, site, selection.head)),
         bands: site.key_sequence === "source" ? listBands(run) : [],
         values: gestures.values.value.get(shown) ?? null,
         hasFocus: hasFocus.value,
@@ -92,6 +94,8 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       const { isComplete, isSampled } = paintMap(context, app.tiles, picture);
       gestures.isSampled.value = isSampled;
       canvas.dataset.complete = String(isComplete);
+      canvas.dataset.ablated = String(picture.isAblated);
+      canvas.dataset.labels = nameLabelling(picture.viewport.zoom);
       canvas.dataset.most = String(picture.most);
       if (shown === "difference") app.largestDifference.value = picture.most;
       if (shown !== "difference" || app.shown.peek() === "difference") gestures.most.value = picture.most;
@@ -133,6 +137,15 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       cancelAnimationFrame(frame);
     };
   }, [shown]);
+
+  // A map that is zoomed in follows the selected token.
+  const { query: selectedQuery, key: selectedKey } = app.selection.current.value;
+  useEffect(() => {
+    const now = current();
+    if (!now || selectedQuery === null || gestures.viewport.peek() === null) return;
+    const key = selectedKey ?? Math.max(0, Math.ceil(now.viewport.x));
+    gestures.viewport.value = revealCell(now.viewport, selectedQuery, key, now.shape, now.area);
+  }, [selectedQuery, selectedKey]);
 
   // The weight under the cursor: from the numbers that are loaded, else one exact cell.
   useEffect(() => {

@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { type Scale, SCALES } from "../colour";
-import { describeHead } from "../describe";
+import { ablates, describeHead, formatSigned } from "../describe";
 import type { Rectangle } from "../map/painter";
 import type { VisibleValues } from "../map/tiles";
 import { type Viewport, WHOLE } from "../map/viewport";
@@ -43,43 +43,78 @@ export function MapView() {
   const canEdit = app.canEdit.value;
   return (
     <div class="jk-map-view">
-      <Toolbar gestures={gestures} />
-      <HeadHint />
-      <div class={`jk-maps${maps.length > 1 ? " jk-three" : ""}`}>
-        {maps.map((map, index) => (
-          <MapCanvas key={index /* the canvas keeps the focus when the first edit shows another map */} shown={map} gestures={gestures} title={maps.length > 1 ? words[map] : undefined} />
-        ))}
-        {maps.length > 1 && <Explanation />}
-        {!run && <p class="jk-placeholder">{app.closed.value || app.failure.value ? "" : words.loadingMap}</p>}
-        {app.tiles.failure.value && <p class="jk-placeholder jk-error">{app.tiles.failure.value}</p>}
-      </div>
-      <div class="jk-map-foot">
-        <p class="jk-value" role="status" aria-live="polite">
-          {gestures.value.value || (gestures.isSampled.value ? words.preview : words.hoverHint)}
-        </p>
-        {rectangle && canEdit && (
-          <button
-            class="jk-main"
-            onClick={() => {
-              app.edits.knockOut(rectangle);
-              gestures.rectangle.value = null;
-            }}
-          >
-            {words.knockOutCells(count)}
-          </button>
-        )}
-        <Legend kind={shown === "difference" ? "difference" : "weight"} most={gestures.most.value} />
+      <div class={`jk-map-layout${maps.length === 1 && site && site.queries >= 0.7 * site.keys ? " jk-tall" : ""}`}>
+        <Toolbar gestures={gestures} />
+        <HeadHint />
+        <div class={`jk-maps${maps.length > 1 ? " jk-three" : ""}`}>
+          {maps.map((map, index) => (
+            <MapCanvas key={index /* the canvas keeps the focus when the first edit shows another map */} shown={map} gestures={gestures} title={maps.length > 1 ? words[map] : undefined} />
+          ))}
+          {maps.length > 1 && <Explanation />}
+          {!run && <p class="jk-placeholder">{app.closed.value || app.failure.value ? "" : words.loadingMap}</p>}
+          {app.tiles.failure.value && <p class="jk-placeholder jk-error">{app.tiles.failure.value}</p>}
+        </div>
+        <div class="jk-map-foot">
+          <p class="jk-value" role="status" aria-live="polite">
+            {gestures.value.value || (gestures.isSampled.value ? words.preview : words.hoverHint)}
+          </p>
+          {rectangle && canEdit && (
+            <button
+              class="jk-main"
+              onClick={() => {
+                app.edits.knockOut(rectangle);
+                gestures.rectangle.value = null;
+              }}
+            >
+              {words.knockOutCells(count)}
+            </button>
+          )}
+          <HeadFactsList />
+          <Legend kind={shown === "difference" ? "difference" : "weight"} most={gestures.most.value} />
+        </div>
       </div>
     </div>
   );
 }
 
-/** What the head does, by its kind, and what a decoder's rows stand for. */
+/** What was measured on the head; it is shown where there is room beside the map. */
+function HeadFactsList() {
+  const app = useApp();
+  const words = app.words.value;
+  const { site, head } = app.selection.current.value;
+  const facts = app.run.facts.value.get(headKey(site, head));
+  const effect = app.run.effects.value.heads?.rows.find((row) => row.site === site && row.head === head)?.effect;
+  const rows = [
+    facts?.kind && [words.kindName, words.kinds[facts.kind] ?? facts.kind],
+    facts && [words.entropyName, words.natsOf(facts.entropy.toFixed(2))],
+    facts?.distance != null && [words.distanceName, words.tokensOf(facts.distance.toFixed(1))],
+    effect !== undefined && [words.effectName, formatSigned(effect)],
+  ];
+  return (
+    <dl class="jk-head-facts">
+      {rows.map(
+        (row) =>
+          row && (
+            <>
+              <dt>{row[0]}</dt>
+              <dd class="jk-number">{row[1]}</dd>
+            </>
+          ),
+      )}
+    </dl>
+  );
+}
+
+/** What the head does, by its kind, and what a decoder's rows stand for; of an ablated head, what happens to its output. */
 function HeadHint() {
   const app = useApp();
   const words = app.words.value;
   const { site, head } = app.selection.current.value;
   const facts = app.run.facts.value.get(headKey(site, head));
+  const run = app.run.current.value;
+  const shownSite = app.selection.site.value;
+  const ablation = app.pass.value === "edited" && shownSite ? run?.edits.find((edit) => ablates(edit, shownSite, head)) : undefined;
+  if (ablation) return <p class="jk-hint jk-head-hint jk-ablated-hint">{words.ablatedHead[ablation.by ?? "zero"] ?? words.ablatedHead.zero}</p>;
   const kind = facts?.kind ? `${words.kinds[facts.kind] ?? facts.kind}: ${words.kindHints[facts.kind] ?? ""}. ` : "";
   const rows = app.selection.site.value?.query_sequence === "target" ? words.decoderRows : "";
   return <p class="jk-hint jk-head-hint">{kind + rows || "\u00a0"}</p>;

@@ -1,11 +1,12 @@
 /** The text as tokens, shaded by where the selected token looks, beside what the model predicts. */
 
+import { useEffect, useRef } from "preact/hooks";
 import { listPassageCuts } from "../cuts";
 import { type App, useApp } from "../app";
 import { cssColour, inkOn, weightColour } from "../colour";
 import { describeHead, formatPercent } from "../describe";
 import type { Prediction, Run, Sequence } from "../protocol";
-import { useLine } from "./hooks";
+import { revealIn, useLine } from "./hooks";
 
 const MAX_CHIPS = 400;
 
@@ -68,6 +69,12 @@ function Chips({ app, run, sequence, title, weights }: ChipsProps) {
   let most = 0;
   if (weights) for (let key = skip; key < weights.length; key++) most = Math.max(most, weights[key]);
 
+  const ref = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const selected = isQuerySide && ref.current!.querySelector<HTMLElement>(`[data-position="${selection.query}"]`);
+    if (selected) revealIn(selected);
+  }, [run, isQuerySide, selection.query]);
+
   const choose = (position: number) => {
     if (isQuerySide) app.selection.change({ query: position, key: null });
     else selectSequence(app, run, sequence, position);
@@ -83,7 +90,7 @@ function Chips({ app, run, sequence, title, weights }: ChipsProps) {
   return (
     <div class="jk-sequence">
       {title && <h2>{title}</h2>}
-      <div class="jk-chips" role="group" aria-label={title || words.inputTitle} data-sequence={sequence}>
+      <div class="jk-chips" ref={ref} role="group" aria-label={title || words.inputTitle} data-sequence={sequence}>
         {first > 0 && <span class="jk-more">… {first.toLocaleString()}</span>}
         {shown.map((label, index) => {
           const position = first + index;
@@ -131,8 +138,7 @@ function Predictions({ app, run }: { app: App; run: Run }) {
   const clean = findPrediction(run.clean, wanted);
   const edited = run.edited ? findPrediction(run.edited, wanted) : null;
   const labels = predicted === "target" ? run.target : run.source;
-  const label = clean && clean.position >= 0 ? (labels[clean.position] ?? "") : "";
-  const isOther = wanted !== null && clean !== null && clean.position >= 0 && clean.position !== wanted;
+  const label = labels[clean?.position ?? wanted ?? -1] ?? "";
   return (
     <div class="jk-predictions">
       <h2>
@@ -169,7 +175,7 @@ function Predictions({ app, run }: { app: App; run: Run }) {
             clean.actual.label,
             [clean, edited].flatMap((side) => (side?.actual ? [formatPercent(side.actual.probability)] : [])).join(" → "),
           )}
-        {isOther && ` ${words.noPrediction(run.clean.length)}`}
+        {!clean && run.clean.length > 0 && words.noPrediction(run.clean.length)}
       </p>
     </div>
   );
@@ -186,8 +192,10 @@ function ProbabilityCell({ probability, className, isNumber }: { probability: nu
   );
 }
 
+/** Return the prediction at a position; without one that is selected, and of a whole input, the last prediction. */
 function findPrediction(predictions: Prediction[], position: number | null): Prediction | null {
-  return predictions.find((prediction) => prediction.position === position) ?? predictions.at(-1) ?? null;
+  const last = predictions.at(-1) ?? null;
+  return position === null || last?.position === -1 ? last : (predictions.find((prediction) => prediction.position === position) ?? null);
 }
 
 interface Candidate {

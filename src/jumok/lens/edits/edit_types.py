@@ -23,6 +23,8 @@ from jumok.lens.sites import Sites, find_block, find_mlp, find_sites_of_block
 from .ablation import ABLATION_METHODS, ablate_output, read_source
 from .edit_base import KEPT_WORDS, Edit, Indices, Layer, TapCall, as_tuple, check_option, is_integer_like
 
+LEAST_TEMPERATURE = 1e-6  # the largest score has all the weight already; scores divided by less would overflow
+
 
 @dataclass(frozen=True)
 class Ablate(Edit):
@@ -215,7 +217,7 @@ class Scale(Edit):
 
     Attributes:
         head: The heads; None means all.
-        temperature: The divisor, above 0.
+        temperature: The divisor, at least 1e-6.
     """
 
     tap_word = "score"
@@ -225,8 +227,10 @@ class Scale(Edit):
     def check_field(cls, name: str, content: object) -> None:
         if name == "temperature":
             is_number = isinstance(content, int | float) and not isinstance(content, bool)
-            if not is_number or not 0 < content < 1e30:  # type: ignore[operator]
-                raise ArgumentError(f"temperature must be a finite number above 0, not {abbreviate(content)}")
+            if not is_number or not LEAST_TEMPERATURE <= content < 1e30:  # type: ignore[operator]
+                raise ArgumentError(
+                    f"temperature must be a finite number of at least {LEAST_TEMPERATURE:g}, not {abbreviate(content)}"
+                )
         super().check_field(name, content)
 
     def apply(self, value: Score, call: TapCall) -> Score:
@@ -292,7 +296,10 @@ class TemperatureScore(Score):
     def _build_inverse_temperatures(self, query: Tensor) -> Tensor:
         """Return the factor of each head, ``[head, 1, 1]``."""
         factors = query.new_ones(query.shape[1], 1, 1)
-        factors[slice(None) if self.scaled_heads is None else list(self.scaled_heads)] = 1 / self.temperature
+        largest = torch.finfo(query.dtype).max  # of float16 it is 65,504
+        factors[slice(None) if self.scaled_heads is None else list(self.scaled_heads)] = min(
+            1 / self.temperature, largest
+        )
         return factors
 
 
