@@ -107,6 +107,8 @@ def test_known_mistakes_are_recognised(name: str, answer: str, monkeypatch: pyte
         ("gpt-5", "torch.bool).triu(1)", "torch.bool).triu(2)", "not_causal"),
         ("gpt-5", "x + self.attention(x)", "x - self.attention(x)", "wrong_logits"),
         ("gpt-5", "self.blocks", "self.layers", "missing_parameter"),
+        ("gpt-4", "nn.ModuleList(Head(", "list(Head(", "plain_list"),
+        ("gpt-5", "Block(width, heads) for _ in range(layers)", "[Block(width, heads)] * layers", "repeated_module"),
         ("gpt-7", "4 * width", "2 * width", "wrong_parameter_shape"),
         ("gpt-5", "self.attention = ", "self.extra = nn.Linear(3, 2); self.attention = ", "too_many_parameters"),
         ("gpt-8", "triu(past + 1)", "triu(1)", "wrong_tokens"),

@@ -179,19 +179,24 @@ class ModelExercise(Exercise):
     def _judge(self, outcome: Mapping[str, Any]) -> Verdict:
         parameters = {name: torch.tensor(value) for name, value in outcome["parameters"].items()}
         problem = (
-            self._judge_parameters(parameters)
+            self._judge_parameters(parameters, outcome)
             or self._judge_logits(outcome, parameters)
             or self._judge_loss(outcome)
             or (self._judge_generation(outcome, parameters) if self.step == CACHE else None)
         )
         return Verdict(problem is None, problem or self.reason)
 
-    def _judge_parameters(self, parameters: Parameters) -> Text | None:
+    def _judge_parameters(self, parameters: Parameters, outcome: Mapping[str, Any]) -> Text | None:
         expected = list_parameters(self.step, SIZES)
         missing = [name for name in expected if name not in parameters]
         unknown = [name for name in parameters if name not in expected]
         names = ", ".join(unknown[:3])
         if missing:
+            for name in outcome["plain_lists"]:
+                if missing[0].startswith(f"{name}."):
+                    return TEXTS("plain_list", name=name)
+            if missing[0] in outcome["repeated"]:
+                return TEXTS("repeated_module", name=missing[0])
             hint = TEXTS("unknown_parameter", names=names) if unknown else ""
             return TEXTS("missing_parameter", name=missing[0], unknown=hint)
         for name, shape in expected.items():

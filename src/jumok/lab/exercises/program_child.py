@@ -60,6 +60,8 @@ def probe_model(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> dic
         logits = model(tokens)
         result: dict[str, Any] = {
             "parameters": {name: parameter.tolist() for name, parameter in model.named_parameters()},
+            "repeated": [name for name, _ in model.named_parameters(remove_duplicate=False)],
+            "plain_lists": _find_plain_lists(model),
             "logits": logits.tolist(),
         }
         if list(logits.shape) != [*tokens.shape, request["sizes"]["vocabulary"]]:
@@ -109,6 +111,16 @@ def train_model(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> dic
     parameters = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
     save_file(parameters, request["parameters_file"])
     return {"losses": losses}
+
+
+def _find_plain_lists(model: torch.nn.Module) -> list[str]:
+    """Return the names of Python lists of modules: PyTorch does not see the parameters in them."""
+    return [
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, module in model.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, list | tuple) and any(isinstance(item, torch.nn.Module) for item in value)
+    ]
 
 
 ANSWERS = {"call": call_function, "probe": probe_model, "train": train_model}
