@@ -14,6 +14,7 @@ from jumok.bilingual_text import Texts
 from jumok.reporting import choose_language, get_reader_language
 
 HELP = Texts(__file__)
+TYPES = re.compile(" (INTEGER|FLOAT|TEXT|FILE|PATH|DIRECTORY)(?: RANGE)?$")
 WIDE_LETTER = re.compile("[\u1100-\u115f\u3000-\u303f\u3130-\u318f\uac00-\ud7a3]")
 FILLER = "\0"  # follows a wide letter, so that click counts the terminal cells of a line
 
@@ -23,7 +24,9 @@ class HelpFormatter(click.HelpFormatter):
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         """Write how the command is called."""
-        super().write_usage(prog, args, f"{select_help('words.usage')}: " if prefix is None else prefix)
+        for english, name in (("OPTIONS", "option_list"), ("COMMAND", "command"), ("ARGS", "arguments")):
+            args = re.sub(rf"\b{english}\b", select_help(f"words.{name}"), args)
+        super().write_usage(prog, _widen(args), f"{select_help('words.usage')}: " if prefix is None else prefix)
 
     def write_heading(self, heading: str) -> None:
         """Write "Options:" or "Commands:"."""
@@ -40,7 +43,7 @@ class HelpFormatter(click.HelpFormatter):
         for name, text in rows:
             for english, mark in marks.items():
                 text = text.replace(english, mark)
-            texts.append((name, _widen(text)))
+            texts.append((_widen(_translate_type(name)), _widen(text)))
         super().write_dl(texts, col_max, col_spacing)
 
     def getvalue(self) -> str:
@@ -123,6 +126,11 @@ def _find_language(arguments: Sequence[str]) -> Literal["en", "ko"] | None:
 def select_help(name: str, **values: object) -> str:
     """Return a text of ``help.toml`` in the reader's language."""
     return HELP(name, **vars(defaults), **values).select(get_reader_language())
+
+
+def _translate_type(option: str) -> str:
+    """Return the names of an option with the type of its value, as click writes it, in the reader's language."""
+    return TYPES.sub(lambda match: f" {select_help(f'types.{match[1].lower()}')}", option)
 
 
 def _widen(text: str) -> str:
