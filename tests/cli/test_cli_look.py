@@ -19,9 +19,11 @@ from PIL import Image
 import jumok
 from jumok.cli import cli
 from jumok.cli.arguments import read_if_text_file
+from jumok.cli.look.look_reports import TEXTS
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import JumokError
 from jumok.lens import classify_heads
+from jumok.lens.describe.head_kinds import KEY_KINDS, OTHER_KINDS
 from jumok.lens.describe.head_statistics import merge_into_words
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.numeric import Numeric, NumericConfig
@@ -394,6 +396,9 @@ def test_look_prints_and_draws_in_korean(tmp_path: Path) -> None:
     text, picture = "the cat sat; the cat", ["--layer", "1", "--head", "0", "--svg", str(target)]
     korean = CliRunner().invoke(cli, ["look", "tiny", text, *picture, "--language", "ko"]).output
     assert "토큰이 가장 많이 보는 곳(층.헤드):" in korean and "모든 행의 합은 1" in korean
+    assert any(line.split()[:2] == ["1", "0"] and "인덕션" in line for line in korean.splitlines())
+    names = [name.removesuffix("_margin") for name in (*KEY_KINDS, *OTHER_KINDS)]
+    assert all(TEXTS(f"kinds.{name}").english == name for name in (*names, "mixed"))
     assert {"쿼리", "키", "가중치"} <= set(re.findall("<!-- (.*?) -->", target.read_text(encoding="utf-8")))
     query = CliRunner().invoke(cli, ["look", "tiny", text, "--query", "19", "--language", "ko"]).output
     assert "t[19], 헤드 4개" in query and "헤드가 가장 많이 보는 키:" in query

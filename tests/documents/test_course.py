@@ -168,3 +168,4 @@ def test_korean_texts_use_one_word_for_each_concept() -> None:
         if file != GLOSSARIES[1]:
             text = file.read_text(encoding="utf-8")
             assert not [word for word in banned if word in text], file
+            assert not re.search(r"(을\(를\)|이\(가\)|은\(는\))", text), file  # a sentence that needs no particle there

@@ -144,6 +144,10 @@ def test_the_old_attentions_fail_on_two_sentences_and_return_the_states_of_one()
         else:
             with pytest.raises(RuntimeError, match="must match"):
                 weights * states
+    states, weights = torch.randn(5, 5, 8), torch.randn(5, 5, 1).softmax(1)  # as many sentences as states: no error
+    wrong = (weights.unsqueeze(-1) * states).sum(1)
+    assert wrong.shape == states.shape
+    assert torch.allclose(wrong[0], torch.einsum("s,snd->nd", weights[0, :, 0], states), atol=1e-6)
 
 
 def test_a_score_by_one_linear_map_does_not_depend_on_the_query() -> None:

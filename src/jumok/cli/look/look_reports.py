@@ -48,7 +48,8 @@ class HeadReport:
         """Print a table of the heads, and below it the scores that their kinds are derived from."""
         rows = []
         for row in self.heads:
-            kinds = [row.get(name, "-") for name in ("kind", "kind_without_first", "kind_on_repeats")]
+            names = [row.get(name) for name in ("kind", "kind_without_first", "kind_on_repeats")]
+            kinds = [TEXTS(f"kinds.{name}") if name else "-" for name in names]
             distances = [f"{row['distance']:.1f}", f"{row['future']:.6f}"] if "kind" in row else ["-", "-"]
             rows.append([row["layer"], row["head"], *kinds, f"{row['entropy']:.2f}", *distances])
         output.print_table("rrlllrrr", rows, TEXTS.list("heads.headings"))
