@@ -8,6 +8,7 @@ import { AnswerDesk } from "./answer/desk";
 import type { Scale, Theme } from "./colour";
 import { copyText, download } from "./copy";
 import { EditList } from "./edits";
+import { MeasurementState } from "./measurement";
 import { type LinkState, readFragment, writeFragment } from "./link";
 import { TileStore } from "./map/tiles";
 import type { Asks, Edit, Hello, Language, Pass, Progress, Shown, State } from "./protocol";
@@ -43,6 +44,8 @@ export class App {
   readonly scale = signal<Scale>("sqrt");
   readonly skipFirst = signal(false);
   readonly order = signal<HeadOrder>("model");
+  /** What the panel of the selected token shows: its weights in this head, in every head, or the chosen cell in every head. */
+  readonly tokenTab = signal<"head" | "heads" | "cell">("head");
   readonly largestDifference = signal(1);
   hasChosenScale = false;
 
@@ -50,6 +53,7 @@ export class App {
   readonly run = new RunState(this);
   readonly selection: SelectionState;
   readonly edits = new EditList(this);
+  readonly measurement = new MeasurementState();
   /** Questions about a folder; it is active on pages of `jumok ask`. */
   readonly desk = new AnswerDesk(this);
 

@@ -13,13 +13,16 @@ export type Shown = "clean" | "edited" | "difference"; // or edited minus clean
 export type Sequence = "source" | "target";
 export type Language = "en" | "ko";
 export type Reads = "text" | "image" | "audio" | "numbers";
-export type Over = "heads" | "edges";
+export type Over = "heads" | "edges" | "cell"; // "cell": one cell of the map, in the heads that give it most weight
+export type AblationMethod = "zero" | "mean" | "resample";
+export type MetricName = "log-probability" | "logit-difference" | "kl" | "loss" | "class";
 export type Predicts = "next token" | "masked token" | "class" | "number" | "vector";
 export type StepName = "query" | "key" | "product" | "scale" | "bias" | "mask" | "softmax" | "value" | "sum";
 export type StreamGap = "long input" | "maps only" | "no stream" | "no tokens" | "encoder" | "unknown norm";
 export type PartName = "attention" | "cross-attention" | "mlp";
 export type Reason = "busy" | "cancelled" | "outdated" | "invalid" | "internal"; // why an ask failed
 export type AskId = number | string;
+export type TokenName = number | string;
 export type SavedMap = ExactWeights | RoundedWeights | PooledWeights | ComputedWeights;
 
 /** An edit, as `Edit.to_json` of jumok.lens writes it; each kind has some of the fields. */
@@ -393,9 +396,30 @@ export interface EffectRow {
   of: number | null;
 }
 
+/** What effects are measured in. A token is an id or a text; null is what the model predicts there. */
+export interface MetricChoice {
+  name: MetricName;
+  token?: TokenName | null; // or the class
+  other?: TokenName | null; // of a logit difference
+  position?: number | null; // of the prediction; null: the last one, of an answer the one of its first token
+}
+
+/** The weight of a cell in one head. */
+export interface CellWeight {
+  site: number;
+  head: number;
+  weight: number;
+}
+
+/** The weight of a cell in every head that reads the same sequences, the largest first. */
+export interface Cell {
+  heads: CellWeight[];
+}
+
 /** How much heads or edges matter, of the clean pass. */
 export interface Effects {
   over: Over;
+  by: AblationMethod; // how heads were ablated
   metric: string; // a sentence: "log-probability of ' sat'"
   clean: number;
   seconds: number;
@@ -669,9 +693,22 @@ export interface CodeAsk extends RunPartAsk {
 export interface KindsAsk extends RunPartAsk {
 }
 
-/** Measure the effect of all heads, or of the strongest edges. */
+/** The weight of one cell in all heads that read the same sequences as this attention. */
+export interface CellAsk extends RunPartAsk {
+  show: Pass;
+  site: number;
+  query: number;
+  key: number;
+}
+
+/** Measure the effect of all heads, of the strongest edges, or of one cell. */
 export interface EffectAsk extends RunPartAsk {
   over: Over;
+  by?: AblationMethod; // how heads are ablated
+  metric?: MetricChoice | null; // null: the log-probability of the model's own answer
+  site?: number | null; // of a cell, with its query and its key
+  query?: number | null;
+  key?: number | null;
 }
 
 /** Write what is shown as one HTML file. */
@@ -700,6 +737,7 @@ export interface Asks {
   listening: { fields: ListeningAsk; body: Listening };
   code: { fields: CodeAsk; body: Code };
   kinds: { fields: KindsAsk; body: Kinds };
+  cell: { fields: CellAsk; body: Cell };
   effect: { fields: EffectAsk; body: Effects };
   save: { fields: SaveAsk; body: SavedFile };
 }

@@ -112,6 +112,8 @@ export class RunState {
         this.soundKey.value++;
         this.thumbnails.value = new Map();
         this.effects.value = {};
+        app.measurement.forgetTokens();
+        app.selection.forgetOthers();
         this.facts.value = new Map();
         const selection = options.selection ?? (isSameModel ? { ...app.selection.current.value, query: null, key: null } : run.first_selection);
         app.selection.current.value = checkSelection(run, selection);
@@ -180,13 +182,20 @@ export class RunState {
     }
   }
 
+  /** Measure the effect of cutting one cell, in the heads of the same sequences as an attention. */
+  async measureCell(site: number, query: number, key: number): Promise<void> {
+    await this.measure("cell", { site, query, key });
+  }
+
   /** Measure the effect of all heads, or of the strongest edges. */
-  async measure(over: Over): Promise<void> {
+  async measure(over: Over, cell: { site?: number; query?: number; key?: number } = {}): Promise<void> {
     const run = this.current.value;
     if (!run) return;
+    const { by, describe } = this.app.measurement;
     this.app.failure.value = null;
     try {
-      const { body } = await this.app.work("effect", { run: run.run, over });
+      const choice = { by: over === "heads" ? by.value : undefined, metric: describe.call(this.app.measurement, run) };
+      const { body } = await this.app.work("effect", { run: run.run, over, ...cell, ...choice });
       this.effects.value = { ...this.effects.value, [over]: body };
       this.app.announcement.value = this.app.words.value.effectDone(body.rows.length);
     } catch (error) {

@@ -53,6 +53,7 @@ export const ko: Words = {
   changeHint: "마지막 토큰의 예측이 편집 뒤 원래 예측에서 얼마나 멀어졌는지를 나타냅니다(쿨백-라이블러 발산). 0이면 같습니다",
   noPrediction: (known) => `텍스트가 길어 마지막 ${known === 1 ? "위치" : `${known}개 위치`}의 예측만 볼 수 있습니다.`,
   tokenHint: (label, position) => `“${label}”, 위치 ${position}. 누르면 어디를 보는지 나타납니다`,
+  shadedBySum: (tokens, heads) => `음영: 테두리가 있는 토큰 ${tokens}개가 보는 곳(헤드 ${heads}개의 합)`,
   shadedBy: (head) => `음영: 테두리가 있는 토큰이 ${head}에서 보는 곳`,
   headsTitle: "헤드",
   headsHint: "헤드마다 작은 맵이 하나씩 있습니다. 눌러서 여세요.",
@@ -144,6 +145,19 @@ export const ko: Words = {
   lookedAtBy: (label) => `“${label}” 토큰을 보는 토큰`,
   asQuery: "보는 곳",
   asKey: "보는 쪽",
+  several: "여러 개 고르기",
+  severalHint: "헤드나 토큰을 누를 때마다 더하거나 뺍니다. Ctrl이나 Shift를 누른 채 눌러도 됩니다",
+  sumOf: (tokens, heads) => `토큰 ${tokens}개, 헤드 ${heads}개의 합`,
+  onlyOne: "하나만",
+  headCount: (heads) => `헤드 ${heads}개`,
+  otherSequences: "이 헤드는 읽는 시퀀스가 달라서 고른 헤드의 가중치와 더할 수 없습니다.",
+  cellTab: "이 칸",
+  cellTabHint: "어느 헤드가 두 토큰을 잇는지 봅니다",
+  cellTitle: (query, key) => `“${query}” → “${key}” 가중치가 큰 헤드`,
+  measureCell: "끊고 효과 재기",
+  measureCellHint: "가중치가 큰 헤드 24개에서 이 칸을 하나씩 끊고, “정말 중요한가?”에서 고른 지표가 얼마나 변하는지 잽니다",
+  byEffect: "효과 순",
+  fileHasNoCells: "이 파일에는 일부 맵만 들어 있어 한 칸을 모든 헤드에서 비교할 수 없습니다.",
   pickToken: "텍스트의 토큰이나 맵의 행을 누르세요.",
   editsTitle: "편집",
   showTitle: "보기",
@@ -204,12 +218,38 @@ export const ko: Words = {
   effectIntro:
     "어텐션 가중치는 헤드가 어디를 보는지 알려 줍니다. 효과는 헤드나 연결 하나를 없앴을 때 예측이 얼마나 바뀌는지 알려 줍니다.",
   effectOfClean: "편집하지 않은 원래 실행에서 잽니다.",
+  metricTitle: "지표",
+  metricNames: {
+    "log-probability": "토큰의 로그 확률",
+    "logit-difference": "두 토큰의 로짓 차이",
+    kl: "KL 발산: 모든 변화",
+    loss: "텍스트 전체의 손실",
+    class: "분류의 로그 확률",
+  },
+  metricToken: "토큰",
+  metricClass: "분류",
+  metricOther: "빼는 토큰",
+  metricTokenHint: "공백(␣)까지 포함한 토큰 하나. 비워 두면 모델이 예측한 토큰입니다",
+  metricPosition: "위치",
+  metricPositionHint: "예측을 잴 위치입니다. 텍스트의 토큰을 누르면 그 위치를 고를 수 있습니다",
+  lastToken: "마지막 토큰",
+  firstWord: "답의 첫 단어",
+  ablationTitle: "제거 방법",
+  ablationHint: "헤드의 출력을 무엇으로 바꿀지 고릅니다",
+  ablationNames: { zero: "0", mean: "여러 위치의 평균", resample: "다른 위치의 출력" },
+  ablatedBy: (method) => `바꾼 출력: ${method}.`,
   measureHeads: "모든 헤드 재기",
   measureEdges: "가장 강한 연결 재기",
   metricName: (metric) =>
     metric
       .replace(/^log-probability of token '(.*)' at position -1$/, "다음 토큰이 “$1”일 로그 확률")
-      .replace(/^log-probability of token '(.*)' at position (\d+)$/, "위치 $2에서 다음 토큰이 “$1”일 로그 확률"),
+      .replace(/^log-probability of token '(.*)' at position (\d+)$/, "위치 $2에서 다음 토큰이 “$1”일 로그 확률")
+      .replace(/^logit of token '(.*)' minus that of token '(.*)' at position -1$/, "마지막 위치에서 “$1”의 로짓 − “$2”의 로짓")
+      .replace(/^logit of token '(.*)' minus that of token '(.*)' at position (\d+)$/, "위치 $3에서 “$1”의 로짓 − “$2”의 로짓")
+      .replace(/^KL\(clean \|\| edited\) at position -1$/, "마지막 위치의 KL(원래 || 편집 후)")
+      .replace(/^KL\(clean \|\| edited\) at position (\d+)$/, "위치 $1의 KL(원래 || 편집 후)")
+      .replace(/^loss over (\d+) tokens$/, "토큰 $1개의 평균 손실")
+      .replace(/^log-probability of class (\d+)$/, "분류 $1의 로그 확률"),
   metricLine: (metric, clean) => `지표: ${metric}. 원래 값: ${clean}.`,
   headEffectsTitle: "헤드를 하나씩 제거했을 때의 효과",
   edgeEffectsTitle: "연결의 가중치와 실제로 잰 효과",

@@ -117,6 +117,23 @@ class ShownPage:
         cells = ((row.query_selector("th"), row.query_selector(f"td.jk-{side}")) for row in rows)
         return {label.inner_text(): cell.inner_text().strip() for label, cell in cells if label and cell}
 
+    def point_at_cell(self, query: int, key: int) -> str:
+        """Move the map's cursor to a cell with the keyboard, and return the sentence below the map.
+
+        Args:
+            query: The row.
+            key: The column.
+        """
+        self.page.locator("canvas[data-map]").first.focus()
+        for pressed in ("Home", "PageUp", *["ArrowDown"] * query, *["ArrowRight"] * key):
+            self.page.keyboard.press(pressed)
+        self.page.wait_for_function(
+            "cells => cells.every((cell) => document.querySelector('.jk-value').textContent.includes(cell))"
+            " && !document.querySelector('.jk-value').textContent.endsWith('…')",
+            arg=[f"[{query}] → ", f"[{key}]: "],
+        )
+        return self.page.locator(".jk-value").inner_text()
+
     def close(self) -> None:
         """Close the page, and fail if the console printed a problem."""
         self.context.close()

@@ -11,6 +11,8 @@ from page_driver import ShownPage, serve_page
 from page_models import save_wide_model
 
 import jumok
+from conftest import TEXT as TINY_TEXT
+from jumok.lens.effects.metrics import LogitDifference
 
 pytestmark = pytest.mark.xdist_group("page")
 
@@ -96,6 +98,60 @@ def test_the_computation_marks_the_chosen_key_and_lists_whole_vectors(
         vector = lens.run(TEXT).attentions["blocks.0.attention"].calls[0].key[0, 0, key]
     read = [float(text.split()[1].replace("−", "-")) for text in numbers]
     assert read == pytest.approx(vector.tolist(), rel=1e-3, abs=1e-6)
+
+
+def test_effects_are_measured_as_they_are_chosen(address: str, open_page: OpenPage) -> None:
+    shown = open_page(address)
+    shown.page.click('[data-sequence=source] [data-position="7"]')
+    shown.page.click("[data-view=effect]")
+    shown.page.select_option("[data-action=metric]", "logit-difference")
+    shown.page.fill("[data-action=metric-token]", "␣")
+    shown.page.fill("[data-action=metric-other]", "s")
+    shown.page.select_option("[data-action=metric-position]", "7")
+    shown.page.select_option("[data-action=ablation]", "mean")
+    shown.page.click("[data-action=measure-heads]")
+    line = shown.page.locator(".jk-metric-line")
+    line.wait_for()
+    effects = jumok.effect("tiny", TINY_TEXT, metric=LogitDifference(" ", "s", 7), by="mean")
+    strongest = max(effects, key=lambda effect: abs(effect.effect))
+    assert "minus that of token 's' at position 7" in line.inner_text() and "a mean over positions" in line.inner_text()
+    first = shown.page.locator(".jk-effect-bars li").first.inner_text()
+    assert f"layer {strongest.layer}, head {strongest.head}" in first and f"{abs(strongest.effect):.2f}" in first
+    shown.page.fill("[data-action=metric-other]", "no token")
+    shown.page.click("[data-action=measure-heads]")
+    shown.page.wait_for_selector(".jk-error >> text=a metric needs a single token")
+
+
+def test_heads_of_a_cell_and_sums_of_several(address: str, open_page: OpenPage) -> None:
+    shown = open_page(address)
+    with jumok.Lens("tiny") as lens:
+        capture = lens.run(TINY_TEXT)
+        weights = {f"{layer}.{head}": capture.weights(layer, head) for layer in (0, 1) for head in (0, 1)}
+    shown.page.click('[data-head="1.0"]')
+    shown.point_at_cell(19, 7)
+    shown.page.keyboard.press("Enter")
+    shown.page.wait_for_selector("[data-cell-head]")
+    order = [row.get_attribute("data-cell-head") for row in shown.page.locator("[data-cell-head]").all()]
+    assert order == sorted(weights, key=lambda name: -float(weights[name][19, 7]))
+    shown.page.click("[data-action=measure-cell]")
+    shown.page.wait_for_selector(".jk-cell-effect")
+    (row,) = jumok.effect("tiny", TINY_TEXT, over="edges", verify=None)[:1]
+    assert (row.layer, row.head, row.query, row.key) == (1, 0, 19, 7)
+    assert f"{abs(row.effect):.2f}" in shown.page.locator(".jk-cell-effect").first.inner_text()
+
+    shown.page.click(".jk-token [aria-pressed] >> nth=0")  # the weights of this head
+    shown.page.click("[data-action=several]")
+    shown.page.click('[data-head="0.1"]')
+    shown.page.click('[data-sequence=source] [data-position="11"]')
+    shown.page.wait_for_selector("text=Sum over 2 tokens and 2 heads")
+    total = sum(weights[name][query] for name in ("1.0", "0.1") for query in (19, 11))
+    largest = shown.page.locator(".jk-weights").first.locator("li").first
+    shown.page.wait_for_function(
+        "text => document.querySelector('.jk-weights .jk-number').textContent === text", arg=f"{float(total.max()):.4f}"
+    )
+    assert largest.locator("small").inner_text() == str(int(total.argmax()))
+    shown.page.click("text=Only one")
+    shown.page.wait_for_selector("text=Sum over", state="detached")
 
 
 def test_progress_covers_nothing(wide: str, open_page: OpenPage) -> None:

@@ -23,24 +23,6 @@ def compute_weights(layer: int, head: int, edits: tuple[object, ...] = ()) -> to
         return lens.run(TEXT, edits=edits).weights(layer, head)
 
 
-def point_at_cell(shown: ShownPage, query: int, key: int) -> str:
-    """Move the map's cursor to a cell with the keyboard, and return the sentence below the map."""
-    canvas = shown.page.locator("canvas[data-map]").first
-    canvas.focus()
-    shown.page.keyboard.press("Home")
-    shown.page.keyboard.press("PageUp")
-    for _ in range(query):
-        shown.page.keyboard.press("ArrowDown")
-    for _ in range(key):
-        shown.page.keyboard.press("ArrowRight")
-    shown.page.wait_for_function(
-        "cells => cells.every((cell) => document.querySelector('.jk-value').textContent.includes(cell))"
-        " && !document.querySelector('.jk-value').textContent.endsWith('…')",
-        arg=[f"[{query}] → ", f"[{key}]: "],
-    )
-    return shown.page.locator(".jk-value").inner_text()
-
-
 def test_the_first_look_shows_text_predictions_heads_and_a_map(address: str, open_page: OpenPage) -> None:
     shown = open_page(address)
     chips = shown.page.locator(".jk-chip").all_inner_texts()
@@ -57,15 +39,15 @@ def test_the_value_under_the_cursor_is_the_exact_weight(address: str, open_page:
     shown = open_page(address)
     shown.page.click('[data-head="1.0"]')
     weights = compute_weights(1, 0)
-    assert point_at_cell(shown, 19, 7).endswith(f"{weights[19, 7]:.4f}")
-    assert "not allowed by the mask" in point_at_cell(shown, 3, 12)
+    assert shown.point_at_cell(19, 7).endswith(f"{weights[19, 7]:.4f}")
+    assert "not allowed by the mask" in shown.point_at_cell(3, 12)
 
 
 def test_a_knocked_out_cell_changes_predictions_and_undo_restores_them(address: str, open_page: OpenPage) -> None:
     shown = open_page(address)
     shown.page.click('[data-head="1.0"]')
     clean = shown.read_predictions()
-    point_at_cell(shown, 19, 7)
+    shown.point_at_cell(19, 7)
     shown.page.keyboard.press("Delete")
     shown.wait_for_edits(1)
     edit = KnockOut(layer=1, head=0, query=19, key=7)
@@ -75,8 +57,8 @@ def test_a_knocked_out_cell_changes_predictions_and_undo_restores_them(address: 
     assert f"{percent:.0f}%" in shown.read_predictions("edited").values()
     shown.page.click("[data-show=edited]")
     shown.wait_for_map("edited")
-    assert point_at_cell(shown, 19, 7).endswith(": 0")
-    assert point_at_cell(shown, 19, 8).endswith(f"{compute_weights(1, 0, (edit,))[19, 8]:.4f}")
+    assert shown.point_at_cell(19, 7).endswith(": 0")
+    assert shown.point_at_cell(19, 8).endswith(f"{compute_weights(1, 0, (edit,))[19, 8]:.4f}")
     shown.page.click("[data-show=all]")
     for side in ("clean", "edited", "difference"):
         shown.wait_for_map(side)
@@ -130,7 +112,7 @@ def test_mask_and_scale_can_be_removed(address: str, open_page: OpenPage) -> Non
     weights = compute_weights(1, 0, (Remask(layer=1), Scale(layer=1, temperature=scale)))
     future = weights.triu(1)
     query, key = divmod(int((future - 0.5).abs().argmin()), len(future))  # a cell that the mask forbade
-    text = point_at_cell(shown, query, key)
+    text = shown.point_at_cell(query, key)
     assert float(text.rpartition(" ")[2].replace("−", "-")) == pytest.approx(float(weights[query, key]), rel=1e-3)
 
 

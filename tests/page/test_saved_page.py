@@ -20,19 +20,6 @@ OpenPage = Callable[..., ShownPage]
 TEXT = "the cat sat; the cat"
 
 
-def read_cell(shown: ShownPage, query: int, key: int) -> str:
-    """Move the cursor to a cell and return the sentence below the map."""
-    shown.page.locator("canvas[data-map]").first.focus()
-    for pressed in ("Home", "PageUp", *["ArrowDown"] * query, *["ArrowRight"] * key):
-        shown.page.keyboard.press(pressed)
-    shown.page.wait_for_function(
-        "cells => cells.every((cell) => document.querySelector('.jk-value').textContent.includes(cell))"
-        " && !document.querySelector('.jk-value').textContent.endsWith('…')",
-        arg=[f"[{query}] → ", f"[{key}]: "],
-    )
-    return shown.page.locator(".jk-value").inner_text()
-
-
 def test_a_saved_run_with_edits_has_both_sides_and_every_view(open_page: OpenPage, tmp_path: Path) -> None:
     edit = KnockOut(layer=0, head=0, query=19, key=18)
     path = save_html(tmp_path / "saved.html", Start("tiny", TEXT, edits=(edit,)))
@@ -42,10 +29,10 @@ def test_a_saved_run_with_edits_has_both_sides_and_every_view(open_page: OpenPag
         clean, edited = lens.run(TEXT).weights(1, 0), lens.run(TEXT, edits=[edit]).weights(1, 0)
     shown.page.click("[data-show=clean]")
     shown.wait_for_map("clean")
-    assert read_cell(shown, 19, 7).endswith(f"{clean[19, 7]:.4f}")
+    assert shown.point_at_cell(19, 7).endswith(f"{clean[19, 7]:.4f}")
     shown.page.click("[data-show=edited]")
     shown.wait_for_map("edited")
-    assert read_cell(shown, 19, 7).endswith(f"{edited[19, 7]:.4f}")
+    assert shown.point_at_cell(19, 7).endswith(f"{edited[19, 7]:.4f}")
     shown.page.click("[data-show=all]")
     shown.wait_for_map("difference")
     assert shown.page.locator(".jk-edit-list li").count() == 1
@@ -59,6 +46,12 @@ def test_a_saved_run_with_edits_has_both_sides_and_every_view(open_page: OpenPag
     shown.page.wait_for_selector(".jk-new")
     shown.page.click("[data-action=every-head]")
     shown.page.wait_for_selector(".jk-every-head tr")
+    shown.page.click("[data-view=map]")
+    shown.point_at_cell(19, 7)
+    shown.page.keyboard.press("Enter")
+    shown.page.wait_for_selector(f'[data-cell-head="1.0"]:has-text("{edited[19, 7]:.4f}")')
+    assert shown.page.locator("[data-cell-head]").count() == 4
+    assert shown.page.locator("[data-action=measure-cell]").count() == 0  # nor measure
     shown.page.click("[data-action=language]")
     assert "저장한 파일" in shown.page.locator(".jk-note").first.inner_text()
     shown.page.click("[data-action=python]")
@@ -80,7 +73,7 @@ def test_the_page_saves_what_it_shows(open_page: OpenPage, address: str) -> None
     saved.page.click('[data-head="1.0"]')
     saved.page.click("[data-show=edited]")
     saved.wait_for_map("edited")
-    assert read_cell(saved, 19, 7).endswith(f"{weights[19, 7]:.4f}")
+    assert saved.point_at_cell(19, 7).endswith(f"{weights[19, 7]:.4f}")
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import { type Area, chooseLevel, type MapShape, topLevel, type Viewport } from "
 export const FONT = 'system-ui, "Noto Sans KR", "Apple SD Gothic Neo", "Malgun Gothic", NanumGothic, sans-serif';
 const LABEL_ZOOM = 9; // pixels per cell from which every token has its label
 const THIN_ZOOM = 2.5; // from which some tokens have theirs; below it, positions have numbers
+const MAX_SLANTED = 64; // labels of keys that need room at the right
 const LABEL_SPACE = 12; // pixels between two labels, where only some tokens have theirs
 const VALUE_ZOOM = 34; // pixels per cell from which numbers fit
 const MAX_VALUES = 4096;
@@ -32,6 +33,7 @@ export interface MapPicture {
   theme: Theme;
   cursor: { query: number; key: number } | null;
   selectedQuery: number | null;
+  otherQueries: number[]; // further rows that are selected
   selectedKey: number | null;
   rectangle: Rectangle | null;
   cut: Rectangle[]; // cells that an edit removed
@@ -66,7 +68,8 @@ export interface PaintedMap {
 export function layOut(width: number, height: number, queryLabels: string[], keyLabels: string[]): Area {
   const left = Math.min(Math.max(measureLabels(queryLabels) + 14, 72), 112, width * 0.3);
   const top = Math.min(Math.max(measureLabels(keyLabels) * 0.87 + 20, 44), 100, height * 0.3);
-  return { left, top, width: width - left - 4, height: height - top - 4 };
+  const right = keyLabels.length > MAX_SLANTED ? 4 : Math.min(Math.max(measureLabels(keyLabels) * 0.5, 4), 36, width * 0.1); // slanted labels
+  return { left, top, width: width - left - right, height: height - top - 4 };
 }
 
 export function listVisibleTiles(shape: MapShape, viewport: Viewport, area: Area, level: number): TileId[] {
@@ -312,10 +315,10 @@ function paintMarks(context: CanvasRenderingContext2D, picture: MapPicture, colo
     context.lineTo(x, y + height);
     context.stroke();
   }
-  if (selectedQuery !== null) {
+  for (const query of selectedQuery === null ? [] : [selectedQuery, ...picture.otherQueries]) {
     context.strokeStyle = colours.accent;
     context.lineWidth = 1.5;
-    context.strokeRect(area.left - 2, toY(selectedQuery), area.width + 4, Math.max(viewport.zoom, 1));
+    context.strokeRect(area.left - 2, toY(query), area.width + 4, Math.max(viewport.zoom, 1));
     context.lineWidth = 1;
   }
   if (rectangle) {
@@ -346,7 +349,7 @@ function paintLabels(context: CanvasRenderingContext2D, picture: MapPicture, col
   context.textBaseline = "middle";
 
   context.textAlign = "right";
-  const markedQueries = [cursor?.query, selectedQuery];
+  const markedQueries = [cursor?.query, selectedQuery, ...picture.otherQueries];
   for (const query of chooseLabelled(firstQuery, endQuery, step, hasLabels && isThin ? markedQueries : [], zoom)) {
     const offset = (query + 0.5 - viewport.y) * zoom;
     if (!isInside(offset, area.height)) continue;

@@ -6,6 +6,7 @@ import { type App, useApp } from "../app";
 import { describeHead, formatSigned, labelsOf } from "../describe";
 import { FONT, readColours } from "../map/painter";
 import type { EffectRow, Effects } from "../protocol";
+import { MeasureChoices } from "./measure_choices";
 import { TaskLine } from "./task_line";
 
 export function EffectView() {
@@ -22,6 +23,7 @@ export function EffectView() {
         {words.effectIntro}
         {app.edits.current.value.length > 0 && <b> {words.effectOfClean}</b>}
       </p>
+      {canMeasure && app.canEdit.value && <MeasureChoices run={app.run.current.value!} />}
       {canMeasure ? (
         <div class="jk-toolbar">
           <button class="jk-main" data-action="measure-heads" disabled={isBusy} onClick={() => void app.run.measure("heads")}>
@@ -50,7 +52,14 @@ export function EffectView() {
 }
 
 function MetricLine({ app, effects }: { app: App; effects: Effects }) {
-  return <p class="jk-hint">{app.words.value.metricLine(app.words.value.metricName(effects.metric), effects.clean.toPrecision(4).replace("-", "−"))}</p>;
+  const words = app.words.value;
+  const ablation = effects.over === "heads" ? ` ${words.ablatedBy(words.ablationNames[effects.by] ?? effects.by)}` : "";
+  return (
+    <p class="jk-hint jk-metric-line">
+      {words.metricLine(words.metricName(effects.metric), effects.clean.toPrecision(4).replace("-", "−"))}
+      {ablation}
+    </p>
+  );
 }
 
 const SHOWN_ROWS = 24;

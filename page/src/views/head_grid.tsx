@@ -150,7 +150,8 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
   const facts = app.run.facts.value.get(key);
   const selection = app.selection.current.value;
   const isSelected = selection.site === site && selection.head === head;
-  const ref = useReveal<HTMLButtonElement>(isSelected, app.order.value);
+  const isAdded = app.selection.otherHeads.value.some((other) => other.site === site && other.head === head);
+  const ref = useReveal<HTMLButtonElement>(isSelected, `${app.order.value} ${app.run.facts.value.size}`);
   const effect = app.run.effects.value.heads?.rows.find((row) => row.site === site && row.head === head)?.effect;
   const isAblated = app.run.current.value!.edits.some((edit) => ablates(edit, app.run.current.value!.sites[site], head));
   const title = [
@@ -172,20 +173,20 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
     }
     if (!target) return;
     event.preventDefault();
-    app.selection.chooseHead(target.site, target.head);
+    if (!app.selection.isAdding.value) app.selection.chooseHead(target.site, target.head);
     grid.querySelector<HTMLElement>(`[data-head="${headKey(target.site, target.head)}"]`)?.focus();
   };
   return (
     <button
-      class={`jk-head${isSelected ? " jk-selected" : ""}${isAblated ? " jk-ablated" : ""}`}
+      class={`jk-head${isSelected ? " jk-selected" : ""}${isAdded ? " jk-added" : ""}${isAblated ? " jk-ablated" : ""}`}
       data-head={key}
       title={title.filter(Boolean).join("\n")}
       aria-label={title.filter(Boolean).join(", ")}
-      aria-pressed={isSelected}
+      aria-pressed={isSelected || isAdded}
       tabIndex={isSelected ? 0 : -1}
       ref={ref}
       style={{ borderColor: facts ? (KIND_COLOURS[app.theme.value][facts.kind] ?? "") : "" }}
-      onClick={() => app.selection.chooseHead(site, head)}
+      onClick={(event) => (app.selection.adds(event) ? app.selection.toggleHead(site, head) : app.selection.chooseHead(site, head))}
       onKeyDown={move}
     >
       <ThumbnailCanvas app={app} thumbnail={app.run.thumbnails.value.get(key)} size={size} />

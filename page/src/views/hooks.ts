@@ -33,22 +33,45 @@ export function useAnswer<Name extends keyof Asks>(
 }
 
 /** Load the weights of the selected token in the selected head: as a query the row of the map, as a key the column. They
- * are empty before they are there, and where a head's keys belong to another sequence. */
+ * are empty before they are there, and where a head's keys belong to another sequence. Of several tokens and heads, they
+ * are the sum. */
 export function useLine(app: App, axis: "query" | "key"): Signal<Float32Array> {
   const weights = useSignal<Float32Array>(new Float32Array());
   const shownText = useRef<string | null>(null);
   const run = app.run.current.value;
-  const { site, head, query } = app.selection.current.value;
+  const { site } = app.selection.current.value;
   const shape = run?.sites[site];
-  const isKnown = query !== null && shape && (axis === "query" || (shape.query_sequence === shape.key_sequence && query < shape.keys));
-  const fields = isKnown ? { run: run.run, show: app.pass.value, site, head, [axis]: query } : null;
+  const tokens = app.selection.listTokens().filter((token) => axis === "query" || (shape && token < shape.keys));
+  const isKnown = tokens.length > 0 && shape && (axis === "query" || shape.query_sequence === shape.key_sequence);
+  const lines = isKnown
+    ? app.selection.listHeads().flatMap(({ site, head }) => tokens.map((token) => ({ run: run!.run, show: app.pass.value, site, head, [axis]: token })))
+    : [];
   useEffect(() => {
     const text = run && [run.model.name, site, ...run.source].join("\u0000");
     if (!isKnown || text !== shownText.current) weights.value = new Float32Array(); // never those of another text
     shownText.current = text;
   }, [run, site, isKnown]);
-  useAnswer(app, "line", fields, ({ buffers }) => (weights.value = asFloats(buffers[0])));
+  useEffect(() => {
+    let isCurrent = lines.length > 0;
+    Promise.all(lines.map((fields) => app.client.ask("line", fields)))
+      .then((replies) => {
+        if (isCurrent) weights.value = addUp(replies.map(({ buffers }) => asFloats(buffers[0])));
+      })
+      .catch((error) => {
+        if (!(error instanceof AskError)) throw error; // what a file does not store, and what a newer run replaces
+      });
+    return () => {
+      isCurrent = false;
+    };
+  }, [JSON.stringify(lines)]);
   return weights;
+}
+
+function addUp([first, ...others]: Float32Array[]): Float32Array {
+  if (others.length === 0) return first;
+  const sum = first.slice();
+  for (const line of others) line.forEach((weight, index) => (sum[index] += weight));
+  return sum;
 }
 
 /** Scroll to an element inside its panel while it is selected; the page itself does not move. `place` is another reason to

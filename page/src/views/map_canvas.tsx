@@ -70,6 +70,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
         theme: app.theme.value,
         cursor: gestures.cursor.value,
         selectedQuery: selection.query,
+        otherQueries: app.selection.otherTokens.value,
         selectedKey: selection.key,
         rectangle: gestures.rectangle.value,
         cut: shown === "clean" ? [] : listCuts(run.edits, site, selection.head),
@@ -284,8 +285,10 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
     const cell = cellAt(event);
     if (!cell) return;
     gestures.rectangle.value = null;
-    app.selection.change({ query: cell.query, key: cell.key });
+    if (cell.key === null && app.selection.adds(event)) app.selection.toggleToken(cell.query);
+    else app.selection.change({ query: cell.query, key: cell.key });
     if (cell.key !== null) gestures.cursor.value = { query: cell.query, key: cell.key };
+    if (cell.key !== null) app.tokenTab.value = "cell";
   };
 
   useEffect(() => {
@@ -342,6 +345,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       gestures.viewport.value = revealCell(now.viewport, query, key, now.shape, now.area);
     } else if (event.key === "Enter") {
       app.selection.change({ query: cursor.query, key: cursor.key });
+      app.tokenTab.value = "cell";
     } else if (event.key === "Delete" || event.key === "Backspace") {
       app.edits.knockOut(gestures.rectangle.peek() ?? { ...cursor, queries: 1, keys: 1 });
       gestures.rectangle.value = null;

@@ -23,7 +23,8 @@ export function useSlowTask(app: App): boolean {
   return isSlow.value && isBusy;
 }
 
-/** The stage, how far it is, and a button that cancels; `only` is the ask whose progress is shown. */
+/** The stage, how far it is, and a button that cancels. With `only`, it is the progress of one ask, which narrow pages show
+ * beside its button, as their header may not be in view. */
 export function TaskLine({ only }: { only?: keyof Asks }) {
   const app = useApp();
   const words = app.words.value;
@@ -45,7 +46,7 @@ export function TaskLine({ only }: { only?: keyof Asks }) {
   };
   const { done, total, stage } = task.report;
   return (
-    <span class="jk-task-line">
+    <span class={`jk-task-line${only ? " jk-inline" : ""}`}>
       <span class="jk-task-text">
         <span>{stages[stage] ?? (app.run.current.value ? words.waiting : words.connecting)}</span>{" "}
         <span class="jk-number">{total > 0 && words.layersDone(done, total)}</span>

@@ -40,11 +40,19 @@ export function TextStrip() {
             weights={site?.key_sequence === "target" ? weights.value : null}
           />
         )}
-        <p class="jk-hint">{hasShades ? words.shadedBy(describeHead(app, app.selection.current.value)) : "\u00a0"}</p>
+        <p class="jk-hint">{hasShades ? describeShades(app) : "\u00a0"}</p>
       </div>
       <Predictions app={app} run={run} />
     </section>
   );
+}
+
+/** Say what the shades of the tokens are: weights of one row, or a sum. */
+function describeShades(app: App): string {
+  const words = app.words.value;
+  const [heads, tokens] = [app.selection.listHeads().length, app.selection.listTokens().length];
+  if (heads * tokens > 1) return words.shadedBySum(tokens, heads);
+  return words.shadedBy(describeHead(app, app.selection.current.value));
 }
 
 interface ChipsProps {
@@ -75,14 +83,15 @@ function Chips({ app, run, sequence, title, weights }: ChipsProps) {
     if (selected) revealIn(selected);
   }, [run, isQuerySide, selection.query]);
 
-  const choose = (position: number) => {
-    if (isQuerySide) app.selection.change({ query: position, key: null });
+  const choose = (position: number, isAdding = false) => {
+    if (isQuerySide && isAdding) app.selection.toggleToken(position);
+    else if (isQuerySide) app.selection.chooseToken(position);
     else selectSequence(app, run, sequence, position);
   };
   const move = (event: KeyboardEvent, position: number) => {
     const next = position + (event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0);
     if (next === position || next < 0 || next >= labels.length) return;
-    choose(next);
+    if (!app.selection.isAdding.value) choose(next);
     const parent = (event.currentTarget as HTMLElement).parentElement!;
     parent.querySelector<HTMLElement>(`[data-position="${next}"]`)?.focus();
     event.preventDefault();
@@ -97,18 +106,19 @@ function Chips({ app, run, sequence, title, weights }: ChipsProps) {
           const weight = position >= skip ? (weights?.[position] ?? 0) : 0; // a new text is shown before its row
           const colour = weights ? weightColour(weight, app.scale.value, most, app.theme.value) : null;
           const isSelected = isQuerySide && selection.query === position;
+          const isAdded = isQuerySide && app.selection.otherTokens.value.includes(position);
           const passage = passages.findIndex(({ range }) => range[0] <= position && position < range[1]);
           return (
             <button
               key={position}
               data-position={position}
-              class={`jk-chip${isSelected ? " jk-selected" : ""}${passage < 0 ? "" : ` jk-of-passage${cut.includes(passage) ? " jk-cut" : ""}`}`}
+              class={`jk-chip${isSelected || isAdded ? " jk-selected" : ""}${passage < 0 ? "" : ` jk-of-passage${cut.includes(passage) ? " jk-cut" : ""}`}`}
               data-number={passage >= 0 && passages[passage].range[0] === position ? passage + 1 : undefined}
-              aria-pressed={isSelected}
+              aria-pressed={isSelected || isAdded}
               tabIndex={isSelected || (selection.query === null && position === 0) ? 0 : -1}
               title={words.tokenHint(label, position)}
               style={colour ? { background: cssColour(colour), color: inkOn(colour) } : {}}
-              onClick={() => choose(position)}
+              onClick={(event) => choose(position, app.selection.adds(event))}
               onKeyDown={(event) => move(event, position)}
             >
               {label}

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { type App, useApp } from "../app";
 import { describeHead, formatWeight, labelsOf, shortenSite } from "../describe";
 import type { Run, Token } from "../protocol";
+import { CellHeads } from "./cell_heads";
 import { useAnswer, useLine } from "./hooks";
 
 const SHOWN_KEYS = 8;
@@ -14,30 +15,66 @@ export function TokenPanel() {
   const words = app.words.value;
   const run = app.run.current.value;
   const site = app.selection.site.value;
-  const { query } = app.selection.current.value;
-  const tab = useSignal<"head" | "heads">("head");
+  const { query, key } = app.selection.current.value;
+  const tab = app.tokenTab;
+  const shown = tab.value === "cell" && key === null ? "head" : tab.value;
   const label = run && site && query !== null ? labelsOf(run, site.query_sequence)[query] : null;
+  const [heads, tokens] = [app.selection.listHeads().length, app.selection.listTokens().length];
   return (
     <section class="jk-token jk-panel">
       <div class="jk-panel-title">
-        <h2>{label === null ? words.tokenTitle : `“${label}” [${query}]`}</h2>
+        <h2>{label === null ? words.tokenTitle : `“${label}” [${query}]${tokens > 1 ? ` +${tokens - 1}` : ""}`}</h2>
         <div class="jk-choice" role="group">
-          <button aria-pressed={tab.value === "head"} onClick={() => (tab.value = "head")}>
-            {run ? describeHead(app, app.selection.current.value) : words.headsTitle}
+          <button aria-pressed={shown === "head"} onClick={() => (tab.value = "head")}>
+            {heads > 1 ? words.headCount(heads) : run ? describeHead(app, app.selection.current.value) : words.headsTitle}
           </button>
-          <button aria-pressed={tab.value === "heads"} data-action="every-head" onClick={() => (tab.value = "heads")}>
+          <button aria-pressed={shown === "heads"} data-action="every-head" onClick={() => (tab.value = "heads")}>
             {words.everyHeadShort}
           </button>
+          {key !== null && (
+            <button aria-pressed={shown === "cell"} data-action="cell-heads" title={words.cellTabHint} onClick={() => (tab.value = "cell")}>
+              {words.cellTab}
+            </button>
+          )}
         </div>
       </div>
+      {run && shown === "head" && <Several app={app} heads={heads} tokens={tokens} />}
       {!run || label === null ? (
         <p class="jk-hint">{words.pickToken}</p>
-      ) : tab.value === "head" ? (
+      ) : shown === "cell" ? (
+        <CellHeads run={run} query={query!} key_={key!} />
+      ) : shown === "head" ? (
         <InHead app={app} run={run} label={label} />
       ) : (
         <InEveryHead app={app} run={run} />
       )}
     </section>
+  );
+}
+
+/** Several heads or tokens: a button that lets every click add one, and what is added up. */
+function Several({ app, heads, tokens }: { app: App; heads: number; tokens: number }) {
+  const words = app.words.value;
+  const { isAdding } = app.selection;
+  return (
+    <div class="jk-toolbar jk-several">
+      <button aria-pressed={isAdding.value} data-action="several" title={words.severalHint} onClick={() => (isAdding.value = !isAdding.value)}>
+        {words.several}
+      </button>
+      {heads * tokens > 1 && (
+        <>
+          <span class="jk-hint">{words.sumOf(tokens, heads)}</span>
+          <button
+            onClick={() => {
+              app.selection.forgetOthers();
+              isAdding.value = false;
+            }}
+          >
+            {words.onlyOne}
+          </button>
+        </>
+      )}
+    </div>
   );
 }
 

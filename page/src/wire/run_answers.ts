@@ -3,7 +3,7 @@
 import { AskError, type Buffers } from "./client";
 import type { StoredMap } from "./file_maps";
 import { computeSteps, type HeadVectors } from "./steps";
-import type { KeyColumn, Language, Pass, QueryRow, Run, Shown, Steps } from "../protocol";
+import type { CellWeight, KeyColumn, Language, Pass, QueryRow, Run, Shown, Steps } from "../protocol";
 
 const TILE = 256;
 const MAX_COST = 1.5e9; // multiply-adds that one tile may take; beyond it only some rows of each cell are read
@@ -34,6 +34,8 @@ export abstract class RunAnswers {
         return this.answerLine(ask);
       case "token":
         return this.answerToken(ask);
+      case "cell":
+        return this.answerCell(ask);
       case "steps":
         return this.answerSteps(ask);
     }
@@ -126,6 +128,23 @@ export abstract class RunAnswers {
       }
     }
     return { body: { length: line.length, is_exact: map.isExact }, buffers: [new Uint8Array(line.buffer)] };
+  }
+
+  private answerCell({ show, site, query, key }: Ask): Answer {
+    const asked = this.run.sites[site];
+    const fields = ["query_sequence", "key_sequence", "queries", "keys"] as const;
+    const heads: CellWeight[] = [];
+    this.run.sites.forEach((other, index) => {
+      if (fields.some((field) => other[field] !== asked[field])) return;
+      const row = new Float32Array(other.keys);
+      for (let head = 0; head < other.heads; head++) {
+        const map = this.findMap(show, index, head);
+        if (!map) continue;
+        map.readRow(query, row);
+        heads.push({ site: index, head, weight: row[key] });
+      }
+    });
+    return { body: { heads: heads.sort((a, b) => b.weight - a.weight) } };
   }
 
   private answerToken({ show, sequence, position }: Ask): Answer {

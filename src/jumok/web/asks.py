@@ -14,7 +14,20 @@ from msgspec import Meta, Struct
 from jumok.errors import ArgumentError
 
 from . import messages
-from .messages import AskId, Edit, Index, Language, Number, Over, Pass, Selection, Sequence, Shown
+from .messages import (
+    AblationMethod,
+    AskId,
+    Edit,
+    Index,
+    Language,
+    MetricChoice,
+    Number,
+    Over,
+    Pass,
+    Selection,
+    Sequence,
+    Shown,
+)
 
 MAX_ASK_BYTES = 1_000_000
 MAX_TEXT = 200_000  # characters of the text that a model reads
@@ -208,12 +221,28 @@ class KindsAsk(RunPartAsk):
     queue = "runs"
 
 
+class CellAsk(RunPartAsk):
+    """The weight of one cell in all heads that read the same sequences as this attention."""
+
+    body = messages.Cell
+    is_late = True
+    show: Pass
+    site: Index
+    query: Index
+    key: Index
+
+
 class EffectAsk(RunPartAsk):
-    """Measure the effect of all heads, or of the strongest edges."""
+    """Measure the effect of all heads, of the strongest edges, or of one cell."""
 
     body = messages.Effects
     queue = "runs"
     over: Over
+    by: AblationMethod = "zero"  # how heads are ablated
+    metric: MetricChoice | None = None  # null: the log-probability of the model's own answer
+    site: Index | None = None  # of a cell, with its query and its key
+    query: Index | None = None
+    key: Index | None = None
 
 
 class SaveAsk(RunPartAsk):
@@ -228,7 +257,19 @@ class SaveAsk(RunPartAsk):
 QUESTION_ASKS = (QuestionAsk, EvidenceAsk, CutAsk)  # about the files of a folder
 ASKS = (
     *(HelloAsk, SelectAsk, CancelAsk, RunAsk),
-    *(ThumbnailsAsk, TilesAsk, ValuesAsk, LineAsk, TokenAsk, StepsAsk, LayersAsk, CodeAsk, AudioAsk, ListeningAsk),
+    *(
+        ThumbnailsAsk,
+        TilesAsk,
+        ValuesAsk,
+        LineAsk,
+        TokenAsk,
+        CellAsk,
+        StepsAsk,
+        LayersAsk,
+        CodeAsk,
+        AudioAsk,
+        ListeningAsk,
+    ),
     *(EffectAsk, KindsAsk, SaveAsk),
     *QUESTION_ASKS,
 )

@@ -20,7 +20,9 @@ Shown = Literal["clean", "edited", "difference"]  # or edited minus clean
 Sequence = Literal["source", "target"]
 Language = Literal["en", "ko"]
 Reads = Literal["text", "image", "audio", "numbers"]
-Over = Literal["heads", "edges"]
+Over = Literal["heads", "edges", "cell"]  # "cell": one cell of the map, in the heads that give it most weight
+AblationMethod = Literal["zero", "mean", "resample"]
+MetricName = Literal["log-probability", "logit-difference", "kl", "loss", "class"]
 Predicts = Literal["next token", "masked token", "class", "number", "vector"]
 StepName = Literal["query", "key", "product", "scale", "bias", "mask", "softmax", "value", "sum"]
 # why there is no residual stream (the first three), or no logit lens
@@ -31,6 +33,7 @@ Reason = Literal["busy", "cancelled", "outdated", "invalid", "internal"]  # why 
 Index = Annotated[int, Meta(ge=0, le=MAX_ID)]
 Number = Annotated[int, Meta(ge=1, le=MAX_ID)]  # of a run or an answer
 AskId = Index | Annotated[str, Meta(max_length=64)]
+TokenName = Index | Annotated[str, Meta(min_length=1, max_length=100)]
 
 
 class Selection(Struct):
@@ -423,10 +426,34 @@ class EffectRow(Struct):
     of: int | None
 
 
+class MetricChoice(Struct, omit_defaults=True):
+    """What effects are measured in. A token is an id or a text; null is what the model predicts there."""
+
+    name: MetricName
+    token: TokenName | None = None  # or the class
+    other: TokenName | None = None  # of a logit difference
+    position: Index | None = None  # of the prediction; null: the last one, of an answer the one of its first token
+
+
+class CellWeight(Struct):
+    """The weight of a cell in one head."""
+
+    site: int
+    head: int
+    weight: float
+
+
+class Cell(Struct):
+    """The weight of a cell in every head that reads the same sequences, the largest first."""
+
+    heads: list[CellWeight]
+
+
 class Effects(Struct):
     """How much heads or edges matter, of the clean pass."""
 
     over: Over
+    by: AblationMethod  # how heads were ablated
     metric: str  # a sentence: "log-probability of ' sat'"
     clean: float
     seconds: float

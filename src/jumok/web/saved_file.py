@@ -134,7 +134,7 @@ def build_html(
     vectors = VectorStore(passes, blob)
     stored_vectors = vectors.store(first[0])
     can = [*STORED_ASKS]
-    can += ["token"] if store.is_complete else []
+    can += ["token", "cell"] if store.is_complete else []
     can += ["steps"] if vectors.stored else []
     can += ["kinds"] if kinds is not None else []
     can += ["effect"] if effects else []

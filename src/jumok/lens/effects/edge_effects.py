@@ -53,7 +53,7 @@ def measure_edges(
     controls_of = {edge: finder.find(edge, controls) for edge in chosen}
     control_edges = [control for edges in controls_of.values() for control in edges]
     measured = list(dict.fromkeys([*chosen, *control_edges]))
-    effects = _measure_exactly(runner, measured, progress)
+    effects = measure_exactly(runner, measured, progress)
 
     rows = []
     for edge in chosen:
@@ -107,7 +107,7 @@ def estimate_edge_effects(
     return estimates.abs() * runner.metric.direction if runner.metric.direction else estimates
 
 
-def _measure_exactly(runner: EditRunner, edges: Sequence[Edge], progress: Progress) -> dict[Edge, float]:
+def measure_exactly(runner: EditRunner, edges: Sequence[Edge], progress: Progress) -> dict[Edge, float]:
     """Measure the effect of removing each edge; edges of one attention run in batches."""
     by_site: dict[str, list[Edge]] = {}
     for edge in edges:

@@ -19,7 +19,7 @@ from jumok.web.maps.site_maps import SiteMap
 from jumok.web.messages import Reply
 from jumok.web.work_queue import Job
 
-from .head_measures import describe_kinds, measure_effects
+from .head_measures import describe_kinds, list_cell_weights, measure_effects
 from .head_steps import describe_steps
 from .layer_stream import describe_layers
 from .python_code import write_code
@@ -40,6 +40,7 @@ class Answerer:
             asks.ValuesAsk: _answer_values,
             asks.LineAsk: _answer_line,
             asks.TokenAsk: _answer_token,
+            asks.CellAsk: _answer_cell,
             asks.StepsAsk: _answer_steps,
             asks.LayersAsk: _answer_layers,
             asks.KindsAsk: _answer_kinds,
@@ -117,6 +118,11 @@ def _answer_token(inspection: Inspection, ask: asks.TokenAsk, job: Job) -> Reply
     return describe_token(inspection, shown, ask.sequence, ask.position, job.check), ()
 
 
+def _answer_cell(inspection: Inspection, ask: asks.CellAsk, job: Job) -> Reply:
+    shown = inspection.get_pass(ask.show)
+    return messages.Cell(list_cell_weights(inspection, shown, ask.site, ask.query, ask.key)), ()
+
+
 def _answer_layers(inspection: Inspection, ask: asks.LayersAsk, job: Job) -> Reply:
     shown = inspection.get_pass(ask.show)
     _check_position(inspection, ask)
@@ -154,8 +160,10 @@ def _answer_kinds(inspection: Inspection, ask: asks.KindsAsk, job: Job) -> Reply
 
 
 def _answer_effect(inspection: Inspection, ask: asks.EffectAsk, job: Job) -> Reply:
-    inspection.clean.effects[ask.over] = measure_effects(inspection, ask.over, job.report)
-    return inspection.clean.effects[ask.over], ()
+    effects = measure_effects(inspection, ask, job.report)
+    if ask.over != "cell":  # a saved file shows the others
+        inspection.clean.effects[ask.over] = effects
+    return effects, ()
 
 
 def _answer_code(inspection: Inspection, ask: asks.CodeAsk, job: Job) -> Reply:

@@ -8,20 +8,23 @@ from typing import Any
 import torch
 
 from jumok.errors import ArgumentError
-from jumok.lens import Effect, Effects, effect
+from jumok.lens import Effect, Effects, Lens, effect
 from jumok.lens.describe.head_profile import build_profiler
 from jumok.lens.describe.table_rows import build_table_rows
-from jumok.lens.effects import metrics
-from jumok.lens.effects.metrics import Metric
+from jumok.lens.effects.edge_effects import Edge, measure_exactly
+from jumok.lens.effects.edit_runner import EditRunner
 from jumok.lens.lens_inputs import explain_failures
-from jumok.reporting import StageProgress
-from jumok.tasks.labelled_input import LabelledInput
-from jumok.web import messages
+from jumok.reporting import Progress, StageProgress
+from jumok.web import asks, messages
+from jumok.web.asks import check_index
 from jumok.web.inspection import Inspection
 from jumok.web.maps.site_maps import WindowMap
-from jumok.web.opened_model import watch_taps
+from jumok.web.opened_model import Pass, watch_taps
+
+from .effect_metrics import choose_metric
 
 MAX_POSITIONS = 4096  # the complete maps of longer inputs would need gigabytes
+CUT_HEADS = 24  # heads in which one cell is cut
 
 
 def describe_kinds(inspection: Inspection, progress: StageProgress) -> messages.Kinds:
@@ -76,7 +79,7 @@ def _measure_entropy(inspection: Inspection, site: int, head: int, of_first_wind
     return float(torch.special.entr(weights).sum(-1).mean())
 
 
-def measure_effects(inspection: Inspection, over: messages.Over, progress: StageProgress) -> messages.Effects:
+def measure_effects(inspection: Inspection, ask: asks.EffectAsk, progress: StageProgress) -> messages.Effects:
     """Measure effects on the clean prediction as ``jumok effect`` does, of the model without edits."""
     opened, labelled = inspection.opened, inspection.labelled
     started_at = time.perf_counter()
@@ -88,32 +91,81 @@ def measure_effects(inspection: Inspection, over: messages.Over, progress: Stage
         progress(done, total, "measuring")
 
     progress(0, 0, "measuring")
+    metric = choose_metric(inspection, ask.metric)
     # a batch of edits may take seconds, so a cancellation is noticed at every attention
     with explain_failures(opened.model), watch_taps(lambda: progress(*counts, "measuring")):
-        effects = effect(
-            opened.loaded,
-            *labelled.positional,
-            metric=_choose_metric(labelled),
-            over=over,
-            progress=report,
-            **labelled.named,
+        if ask.over == "cell":
+            with Lens(opened.loaded) as lens:
+                runner = EditRunner(lens, labelled.positional, labelled.named, metric)
+                rows = _measure_cell(inspection, ask, runner, report)
+            measured, clean = runner.metric, runner.clean_value
+        else:
+            by = ask.by if ask.over == "heads" else "zero"
+            effects = effect(
+                opened.loaded,
+                *labelled.positional,
+                metric=metric,
+                over=ask.over,
+                by=by,
+                progress=report,
+                **labelled.named,
+            )
+            rows = [_describe_effect(inspection, effects, row) for row in effects]
+            measured, clean = effects.metric, effects.clean
+    seconds = time.perf_counter() - started_at
+    return messages.Effects(ask.over, ask.by, measured.describe(opened.loaded.tokenizer), clean, seconds, rows)
+
+
+def list_cell_weights(
+    inspection: Inspection, shown: Pass, site: int, query: int, key: int
+) -> list[messages.CellWeight]:
+    """Return the weight of a cell in every head that reads the same sequences as an attention, the largest first."""
+    check_index("site", site, len(inspection.sites))
+    check_index("query", query, shown.maps[site].queries)
+    check_index("key", key, shown.maps[site].keys)
+    sites = shown.capture.sites
+    sides, shape = sites.get_sides(inspection.sites[site]), (shown.maps[site].queries, shown.maps[site].keys)
+    rows = []
+    for index, (name, site_map) in enumerate(zip(inspection.sites, shown.maps, strict=True)):
+        if sites.get_sides(name) != sides or (site_map.queries, site_map.keys) != shape:
+            continue
+        for head in range(site_map.heads):
+            weight = float(site_map.read_tile(head, slice(query, query + 1), slice(key, key + 1))[0, 0])
+            rows.append(messages.CellWeight(index, head, weight))
+    return sorted(rows, key=lambda row: -row.weight)
+
+
+def _measure_cell(
+    inspection: Inspection, ask: asks.EffectAsk, runner: EditRunner, progress: Progress
+) -> list[messages.EffectRow]:
+    """Measure the effect of cutting a cell in each of the heads that give it most weight."""
+    if ask.site is None or ask.query is None or ask.key is None:
+        raise ArgumentError("the effects of a cell need its site, its query and its key")
+    weights = list_cell_weights(inspection, inspection.clean, ask.site, ask.query, ask.key)
+    heads = [row for row in weights if row.weight > 0][:CUT_HEADS]
+    for row in heads:
+        if isinstance(inspection.clean.maps[row.site], WindowMap):
+            raise ArgumentError(
+                f"{inspection.sites[row.site]} attends inside windows, and the page cannot cut their cells"
+            )
+    edges = {(row.site, row.head): Edge(inspection.sites[row.site], row.head, ask.query, ask.key) for row in heads}
+    effects = measure_exactly(runner, list(edges.values()), progress)
+    return [
+        messages.EffectRow(
+            site=row.site,
+            head=row.head,
+            query=ask.query,
+            key=ask.key,
+            weight=row.weight,
+            effect=effects[edges[row.site, row.head]],
+            control_mean=None,
+            control_low=None,
+            control_high=None,
+            rank=None,
+            of=None,
         )
-    return messages.Effects(
-        over,
-        effects.metric.describe(opened.loaded.tokenizer),
-        effects.clean,
-        time.perf_counter() - started_at,
-        [_describe_effect(inspection, effects, row) for row in effects],
-    )
-
-
-def _choose_metric(labelled: LabelledInput) -> Metric | None:
-    """Return the metric of an input: that of ``jumok effect`` without options; None is the default of ``effect``."""
-    if labelled.target and labelled.inputs[1].is_floating_point():
-        return metrics.Value(-1)
-    if labelled.answer_length:
-        return metrics.LogProbability(int(labelled.inputs[1][0, labelled.prompt]), labelled.prompt - 1)
-    return None
+        for row in heads
+    ]
 
 
 def _describe_effect(inspection: Inspection, effects: Effects, row: Effect) -> messages.EffectRow:
