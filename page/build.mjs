@@ -1,4 +1,5 @@
-// Build the bundle that is committed under src/jumok/web/static. `node build.mjs --check` compares instead of writing.
+// Build the bundle that is committed under src/jumok/web/static. `node build.mjs --check` compares instead of writing,
+// and `node build.mjs --site` builds the scripts of the documentation site, which are not committed.
 import { build } from "esbuild";
 import { readFileSync, writeFileSync, mkdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -6,6 +7,22 @@ import { gzipSync } from "node:zlib";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 const target = `${here}../src/jumok/web/static/`;
+if (process.argv.includes("--site")) {
+  await build({
+    absWorkingDir: here,
+    entryPoints: { site: "src/site/main.tsx", engine: "src/site/engine_entry.ts" },
+    bundle: true,
+    minify: true,
+    format: "iife", // a module would not load from disk
+    target: "es2022",
+    charset: "utf8",
+    legalComments: "none",
+    jsx: "automatic",
+    jsxImportSource: "preact",
+    outdir: `${here}../tools/site/theme/assets/`,
+  });
+  process.exit();
+}
 const result = await build({
   absWorkingDir: here,
   entryPoints: { jumok: "src/main.tsx", "jumok.css": "src/style.css" },

@@ -28,6 +28,7 @@ LANGUAGES = ("en", "ko")
 DOCUMENTS = ("d0", "d1", "d2", "d3", "d4", *(f"gpt-{step}" for step in range(1, 9)))
 PICTURES = ROOT / "docs" / "pictures" / "course"
 PICTURE_LINK = re.compile(r"!\[[^\]]*\]\(\.\./\.\./pictures/course/([\w.-]+)\)")
+LIVE_CELL = re.compile(r"^<!-- live: .* -->\n\n", flags=re.MULTILINE)  # of the site only (tools/site/live_cells.py)
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```\n", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -84,7 +85,7 @@ def find_wrong_outputs(page: Path, folder: Path) -> list[str]:
 
 def render_notebook(page: Path) -> str:
     """Return the notebook of a page as JSON: its text as Markdown cells, its code as code cells without outputs."""
-    text = page.read_text(encoding="utf-8")
+    text = LIVE_CELL.sub("", page.read_text(encoding="utf-8"))
     cells: list[dict[str, object]] = []
     position, after_code = 0, False
     for match in FENCED.finditer(text):

@@ -7,10 +7,11 @@ help texts are English.
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 PAGES = ROOT / "docs" / "en" / "reference"
-API_SECTION = "Python API"
+REFERENCE_SECTION, API_SECTION, INNER_SECTION = "Reference", "Python API", "Inner packages"
+# what people import; the packages below them are listed after these
+MAIN_PACKAGES = ("jumok", *(f"jumok.{name}" for name in ("attention", "attention.mask", "lens", "models", "layers")))
+MAIN_PACKAGES += tuple(f"jumok.{name}" for name in ("checkpoint", "generate", "training", "recipes", "data", "draw"))
 # the command line has a page of its own
 SKIPPED_PACKAGES = ("jumok.cli",)
 
@@ -48,19 +52,55 @@ def list_definitions(path: Path) -> list[str]:
 
 
 def render_package(folder: Path) -> str:
-    """Return the Markdown of a package's page: its docstring and own definitions, then each of its modules.
+    """Return the Markdown of a package's page: what it exports as a table, its own definitions, then its modules.
 
-    A package re-exports names of its modules. They are documented with their module and not repeated.
+    Modules that define exported names come first. A re-exported name is documented with its module and not repeated.
     """
     package = name_package(folder)
     members = list_definitions(folder / "__init__.py") or "false"
     options = f"    options:\n      members: {members}\n      show_root_heading: false\n"
-    modules = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
-    directives = [f"::: {package}.{module}\n" for module in modules]
-    entry_points = render_entry_points() if package == "jumok" else ""
-    # jumok.train is what people search for; without the boost, jumok.training, which has the same word stem, is first
-    head = "---\nsearch:\n  boost: 4\n---\n" if package == "jumok" else ""
-    return head + "\n".join([f"# {package}\n", f"::: {package}\n{options}", entry_points, *directives])
+    exported = {} if package == "jumok" else list_exports(package)
+    used = list(dict.fromkeys(definition.__module__ for definition in exported.values() if is_documented(definition)))
+    paths = sorted(path for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    modules = sorted((f"{package}.{path.stem}" for path in paths), key=lambda name: (*used, name).index(name))
+    directives = [f"::: {module}\n" for module in modules]
+    entry_points = render_entry_points() if package == "jumok" else render_exports(package, exported)
+    return "\n".join([f"# {package}\n", f"::: {package}\n{options}", entry_points, *directives])
+
+
+def list_exports(package: str) -> dict[str, Any]:
+    """Return the definitions that a package offers by ``__all__``, by name.
+
+    First what a module is named after: ``Lens`` of jumok.lens.lens, ``attend`` of jumok.attention.attend.
+    """
+    module = importlib.import_module(package)
+    exported = {name: getattr(module, name) for name in getattr(module, "__all__", ()) if not name.startswith("_")}
+
+    def rank(entry: tuple[str, Any]) -> int:
+        name, definition = entry
+        stem = getattr(definition, "__module__", "").rpartition(".")[2]
+        return 0 if stem in (name, package.rpartition(".")[2]) else 1 if stem == name.lower() else 2
+
+    return dict(sorted(exported.items(), key=rank))
+
+
+def is_documented(definition: object) -> bool:
+    """Return whether the site has a section on a definition: on a class or a function, not on a value."""
+    return inspect.isclass(definition) or inspect.isfunction(definition)
+
+
+def render_exports(package: str, exported: Mapping[str, Any]) -> str:
+    """Return the table of what a package exports, with links to the sections."""
+    rows = []
+    for name, definition in exported.items():
+        if inspect.ismodule(definition):
+            continue
+        link = f"`{name}`"
+        if is_documented(definition) and definition.__module__.startswith("jumok"):
+            link = f"[`{name}`][{definition.__module__}.{definition.__qualname__}]"
+        # an instance has the docstring of its class, which says little about it
+        rows.append(f"| {link} | {summarize(definition) if is_documented(definition) else ''} |")
+    return "\n".join([f"| `from {package} import` | description |", "|---|---|", *rows, ""]) if rows else ""
 
 
 def render_entry_points() -> str:
@@ -147,8 +187,10 @@ def write_pages() -> None:
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Write the pages and append the packages to the navigation; MkDocs calls this once per language."""
     write_pages()
-    if not any(API_SECTION in entry for entry in config.nav):
+    (reference,) = (entry[REFERENCE_SECTION] for entry in config.nav if REFERENCE_SECTION in entry)
+    if not any(API_SECTION in entry for entry in reference):
         packages = [name_package(folder) for folder in list_packages()]
-        entries = [{package.removeprefix("jumok."): f"reference/{package}.md"} for package in packages]
-        config.nav.append({API_SECTION: ["reference/index.md", *entries]})
+        inner = [package for package in packages if package not in MAIN_PACKAGES]
+        for title, names in ((API_SECTION, MAIN_PACKAGES), (INNER_SECTION, inner)):
+            reference.append({title: [{name: f"reference/{name}.md"} for name in names]})
     return config
