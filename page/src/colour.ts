@@ -127,9 +127,10 @@ export function cssColour([red, green, blue]: Rgb): string {
   return `rgb(${red}, ${green}, ${blue})`;
 }
 
-/** Return black or white, whichever can be read on a colour. */
-export function inkOn([red, green, blue]: Rgb): string {
-  return red * 0.299 + green * 0.587 + blue * 0.114 > 150 ? "#10141c" : "#ffffff";
+/** Return black or white, whichever has the larger contrast on a colour (WCAG 2); it is never below 4.5. */
+export function inkOn(colour: Rgb): string {
+  const [red, green, blue] = colour.map((value) => (value <= 10 ? value / 3294.6 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+  return red * 0.2126 + green * 0.7152 + blue * 0.0722 > 0.179 ? "#000000" : "#ffffff";
 }
 
 /** Return the colour of a weight over an image: one hue, more opaque for larger weights. */

@@ -42,7 +42,12 @@ ROOT = Path(__file__).parents[2]
 MARKER = re.compile(r"^<!-- live: (\w+)(.*?) -->\n", flags=re.MULTILINE)
 EXERCISE = re.compile(r"^\*\*(?:Exercise|연습) ([\w-]+)\.\*\*.*?\n(?=\n|\Z)", flags=re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"\n*(?:```.*?\n```|.+?)(?=\n\n|\Z)", flags=re.DOTALL)  # a code block or a paragraph
-EXAMPLES = ("그녀는 어제 도서관에서 책을 읽었다", "나는 매일 학교에 간다", "우리는 내일 부산에 갈 거예요", "오늘은 날씨가 좋아요")
+EXAMPLES = (
+    "그녀는 어제 도서관에서 책을 읽었다",
+    "나는 매일 학교에 간다",
+    "우리는 내일 부산에 갈 거예요",
+    "오늘은 날씨가 좋아요",
+)
 WHEEL = f"jumok-{jumok.__version__}-py3-none-any.whl"
 DIGITS = 4  # of the numbers in a cell
 
@@ -62,11 +67,11 @@ def add_cells(markdown: str, language: str) -> str:
         return markdown
     data = {"cells": cells, "texts": select_texts(language)}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
-    return f'{markdown}\n\n<script type="application/json" id="cells">{text}</script>\n'
+    return f'{markdown}\n\n<script type="application/json" id="site-cells">{text}</script>\n'
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:
-    """Write the translator as a script, which pages can load from disk too, and the wheel if ``make wheel`` built it."""
+    """Write the translator as a script, which pages can load from disk too, and copy the wheel if there is one."""
     folder = ROOT / "src" / "jumok" / "checkpoint" / "translator"
     files = {
         "config": (folder / "config.json").read_text(encoding="utf-8"),
@@ -93,7 +98,8 @@ def replace_markers(markdown: str, cells: dict[str, Any]) -> str:
             assert following is not None, f"nothing follows the comment {match.group()!r}"
             block, position = following.group().strip(), following.end()
         if name == "install":
-            parts.append(f'<div class="highlight install"><pre><code data-wheel="{WHEEL}">pip install {WHEEL}</code></pre></div>\n')
+            command = f'<pre><code data-wheel="{WHEEL}">pip install {WHEEL}</code></pre>'
+            parts.append(f'<div class="highlight install">{command}</div>\n')
             continue
         key = f"{name}-{len(cells)}"
         cells[key] = {"kind": name, "data": BUILDERS[name](**settings)}
@@ -107,7 +113,12 @@ def place_cell(key: str, fallback: str = "") -> str:
 
 
 def build_attention(
-    text: str = EXAMPLE_SENTENCE, example: str = "", scores: str = "", width: str = "4", show: str = "", causal: str = ""
+    text: str = EXAMPLE_SENTENCE,
+    example: str = "",
+    scores: str = "",
+    width: str = "4",
+    show: str = "",
+    causal: str = "",
 ) -> dict[str, Any]:
     """Return the data of an attention: the scores of an example of ``jumok steps``, or words with projections.
 

@@ -72,7 +72,9 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files
     parser = SectionParser()
     parser.feed(html)
     limit = REFERENCE_TEXT if is_generated(page) else None
-    sections = [(anchor, " ".join(heading.split()), " ".join(text.split())[:limit]) for anchor, heading, text in parser.sections]
+    sections = [
+        (anchor, " ".join(heading.split()), " ".join(text.split())[:limit]) for anchor, heading, text in parser.sections
+    ]
     search_entries[get_language(page)].append((page.url, page.title or sections[0][1], sections))
     return html
 
@@ -116,11 +118,10 @@ class SectionParser(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         names = dict(attributes)
+        classes = set((names.get("class") or "").split())
         if self._skipped:
             self._depth += tag == self._skipped
-        elif tag in ("script", "style") or (tag == "a" and names.get("class") == "headerlink"):
-            self._skipped, self._depth = tag, 1
-        elif tag == "details" and "source" in (names.get("class") or ""):  # the source code of a function
+        elif tag in ("script", "style") or {"headerlink", "mkdocstrings-source"} & classes:
             self._skipped, self._depth = tag, 1
         elif tag in ("h1", "h2", "h3", "h4") and names.get("id"):
             self.sections.append([names["id"] or "", "", ""])

@@ -3,6 +3,7 @@
 import { useRef, useState } from "preact/hooks";
 import { cssColour, inkOn, weightColour } from "../colour";
 import { add, computeProducts, cutHead, multiply, softmax, type Matrix } from "./arithmetic";
+import { ColumnLabel } from "./column_label";
 import { useTheme } from "./theme";
 import { words } from "./words";
 
@@ -90,7 +91,7 @@ export function AttentionCell({ data }: { data: AttentionData }) {
                   <td />
                   {data.keys.map((label, key) => (
                     <th key={key} scope="col">
-                      <span>{label}</span>
+                      <ColumnLabel label={label} />
                     </th>
                   ))}
                 </tr>

@@ -1,6 +1,6 @@
 /** An exercise beside the text of its lesson: a field for the answer, and what is right or wrong with it. */
 
-import { useId, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { AnswerError, checkAnswer, format, type Exercise, type ExerciseTexts, type NumberExercise, type QuizExercise, type Verdict, type WordExercise } from "./answers";
 import { words } from "./words";
 
@@ -16,7 +16,7 @@ export function ExerciseCell({ exercise, texts }: Props<Exercise>) {
 function Question({ exercise, texts }: Props<NumberExercise | WordExercise>) {
   const [answer, setAnswer] = useState("");
   const [verdict, setVerdict] = useState<Verdict | null>(null);
-  const id = useId();
+  const id = `answer-${exercise.name}`;
   const check = (event: Event) => {
     event.preventDefault();
     try {

@@ -21,7 +21,7 @@ const CELLS: Record<string, (data: any, texts: ExerciseTexts) => ComponentChild>
 };
 
 function mountCells(): void {
-  const page = document.getElementById("cells");
+  const page = document.getElementById("site-cells");
   if (!page) return;
   const { cells, texts }: PageData = JSON.parse(page.textContent!);
   for (const element of document.querySelectorAll<HTMLElement>("[data-cell]")) {

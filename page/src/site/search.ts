@@ -81,7 +81,7 @@ function writeMarked(element: HTMLElement, text: string, terms: string[]): void 
 }
 
 export function startSearch(): void {
-  const dialog = document.querySelector<HTMLDialogElement>("#search")!;
+  const dialog = document.querySelector<HTMLDialogElement>("#site-search")!;
   const input = dialog.querySelector("input")!;
   const list = dialog.querySelector("ol")!;
   const status = dialog.querySelector<HTMLElement>(".search-status")!;

@@ -45,7 +45,7 @@ function translate(engine: typeof Engine, model: Engine.EngineModel, text: strin
   const hidden = removed.tokens.filter((position) => position < tokens.length);
   const edits: Edit[] = removed.heads.map((name) => {
     const [layer, head] = name.split(".").map(Number);
-    return { edit: "Ablate", layer: sites[layer].layer, head, part: "heads", by: "zero" };
+    return { edit: "Ablate", layer: sites[layer].layer, head, part: "attention", by: "zero" };
   });
   if (hidden.length) edits.push(...sites.map(({ layer }): Edit => ({ edit: "KnockOut", layer, head: null, query: null, key: hidden })));
 

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { cssColour, inkOn, weightColour } from "../colour";
+import { ColumnLabel } from "./column_label";
 import { useTheme } from "./theme";
 import { loadTranslator, type Removed, type Translation } from "./translator";
 import { words } from "./words";
@@ -221,7 +222,7 @@ function Map({ title, translation, map, row, onRow }: { title: string; translati
               <td />
               {source.map((token, key) => (
                 <th key={key} scope="col" lang="ko">
-                  <span>{token ? token.replace("##", "-") : `(${words.endToken})`}</span>
+                  <ColumnLabel label={token ? token.replace("##", "-") : `(${words.endToken})`} />
                 </th>
               ))}
             </tr>

@@ -38,7 +38,7 @@ def _choose_pronoun(subject: Subject) -> str:
 
 
 def parse_clause(text: str, subject: Subject) -> Clause:
-    """Make a clause of the words of the file: "[mode,] verb [, object] [, @place] [, *adverb]"."""
+    """Make a clause of the words of the file: ``[mode,] verb [, object] [, @place] [, *adverb]``."""
     first, *remaining = [part.strip() for part in text.split(",")]
     modes: dict[str, tuple[Mode, bool]] = {
         "want": ("want", False), "can": ("can", False), "must": ("must", False), "not": ("", True),
