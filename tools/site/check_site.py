@@ -1,4 +1,4 @@
-"""Open the built site in Chromium as a reader would; fail if something is wrong: ``python tools/site/check_site.py site``.
+"""Open the built site in Chromium as a reader would, and fail if something is wrong: ``check_site.py site``.
 
 Sizes and times are those of the first visit to the home page over HTTP. Everything else is checked from disk: contrast,
 alternative texts, requests, horizontal scrolling, the search, the translator, and that the exercises of the lessons
@@ -100,7 +100,8 @@ def measure_home(browser: Browser, address: str, prefix: str, problems: list[str
     if paint > MOST_SECONDS:
         problems.append(f"{prefix}{HOME}: first paint after {paint:.2f} s")
     after = sum(sizes.values())
-    return f"{prefix}{HOME}: {before:,} bytes, first paint {paint:.2f} s, loaded {ready:.2f} s; with the model {after:,} bytes"
+    times = f"first paint {paint:.2f} s, loaded {ready:.2f} s"
+    return f"{prefix}{HOME}: {before:,} bytes, {times}; with the model {after:,} bytes"
 
 
 def check_pages(browser: Browser, site: Path, problems: list[str]) -> None:
