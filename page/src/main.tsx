@@ -2,6 +2,7 @@
 
 import { render as renderView } from "preact";
 import { App, AppProvider } from "./app";
+import * as engine from "./engine";
 import { readFragment } from "./link";
 import { Frame } from "./views/frame";
 import { Client } from "./wire/client";
@@ -36,7 +37,7 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
   };
 }
 
-export default { render };
+export default { render, engine };
 
 const page = typeof document === "undefined" ? null : document.getElementById("jumok");
 if (page?.dataset.carrier === "server") mount(page, new Client(openSocket(readFragment(location.hash).token)), true);

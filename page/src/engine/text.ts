@@ -17,14 +17,15 @@ const LEAST_RATIO = 0.5; // of two words that are spelled alike
 
 export function prepareText(model: EngineModel, text: string, language: Language): PreparedText {
   const { tokenizer, contextLength } = model;
+  const { family } = model.config;
   const say = (english: string, korean: string) => (language === "ko" ? korean : english);
   if (!tokenizer)
-    throw new EngineError(say("this model has no tokenizer, so it cannot read a text", "이 모델에는 토크나이저가 없어 글을 읽을 수 없습니다"));
+    throw new EngineError(say("this model has no tokenizer, so it cannot read a text", "이 모델에는 토크나이저가 없어 텍스트를 읽을 수 없습니다"));
   const tokens = tokenizer.encode(text);
-  if (!tokens.length) throw new EngineError(say("the text is empty; give the model an input", "글이 비어 있습니다. 모델에 줄 글을 쓰세요"));
+  if (!tokens.length) throw new EngineError(say("the text is empty; give the model an input", "텍스트가 비어 있습니다. 모델에 입력을 주세요"));
   if (tokens.length > contextLength) {
     const [count, most] = [format(tokens.length), format(contextLength)];
-    throw new EngineError(say(`the text has ${count} tokens, but this model reads at most ${most}`, `글은 토큰 ${count}개인데, 이 모델은 많아야 ${most}개를 읽습니다`));
+    throw new EngineError(say(`the text has ${count} tokens, but this ${family} model reads at most ${most}`, `텍스트의 토큰은 ${count}개인데, 이 ${family} 모델은 최대 ${most}개를 읽습니다`));
   }
   const unknownCount = countUnknown(tokenizer, text, tokens);
   const unknown = unknownCount ? tokenizer.listUnknown(text) : [];

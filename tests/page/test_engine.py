@@ -1,0 +1,127 @@
+"""The engine of the page computes what Python computes: 200 random inputs with edits of each model, in Chromium."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from engine_reference import (
+    PREDICTED,
+    Reference,
+    compute_references,
+    generate_references,
+    read_reference,
+    save_small_models,
+)
+from playwright.sync_api import Browser, Page, Route
+from torch import Tensor
+
+import jumok
+from jumok.reporting import choose_language
+
+pytestmark = pytest.mark.xdist_group("page")
+
+CASES, GENERATED, NEW_TOKENS = 200, 10, 8  # of each model that comes with the package
+LOGITS, WEIGHTS = 1e-4, 1e-5  # largest differences
+PACKAGE = Path(str(files("jumok")))
+ORIGIN = "http://engine.test"
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page that can load the bundle."""
+    opened = browser.new_page()
+    opened.route(f"{ORIGIN}/", lambda route: route.fulfill(body="<!doctype html>", content_type="text/html"))
+    opened.route(f"{ORIGIN}/jumok.js", lambda route: route.fulfill(path=PACKAGE / "web" / "static" / "jumok.js"))
+    opened.goto(f"{ORIGIN}/")
+    yield opened
+    opened.close()
+
+
+def run_engine(page: Page, folder: Path, cases: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Tensor]:
+    """Return the engine's answers to the cases of a model, and all numbers that it computed."""
+
+    def send_file(route: Route) -> None:
+        path = folder / route.request.url.rpartition("/")[2]
+        if path.is_file():
+            route.fulfill(path=path)
+        else:
+            route.fulfill(status=404)
+
+    address = f"{ORIGIN}/{folder.name}"
+    page.route(f"{address}/*", send_file)
+    script = Path(__file__).with_name("engine_cases.js").read_text(encoding="utf-8")
+    found = page.evaluate(script, {"address": address, "cases": cases, "predicted": PREDICTED})
+    numbers = np.frombuffer(base64.b64decode(found["numbers"]), dtype=np.float32)
+    return found["answers"], torch.from_numpy(numbers.copy())
+
+
+def check_engine(page: Page, folder: Path, references: list[Reference]) -> None:
+    """Compare the engine with what Python computes."""
+    answers, numbers = run_engine(page, folder, [reference.case for reference in references])
+    begin = 0
+
+    def compare(name: str, expected: Tensor, limit: float) -> Tensor:
+        nonlocal begin
+        computed = numbers[begin : begin + expected.numel()].view(expected.shape)
+        begin += expected.numel()
+        difference = float((computed - expected).abs().max())
+        assert difference <= limit, (name, difference, reference.case)
+        return computed
+
+    for reference, answer in zip(references, answers, strict=True):
+        assert ("error" in answer) == (reference.error is not None), (reference, answer)
+        assert answer.get("tokens") == reference.tokens, reference.case
+        assert answer.get("target") == reference.target, reference.case
+        if "text" in reference.case:  # other errors may name arguments of Python
+            assert answer.get("error") == reference.error
+        if reference.logits is None:
+            continue
+        logits = compare("logits", reference.logits, LOGITS)
+        assert torch.equal(logits.argmax(-1), reference.logits.argmax(-1)), reference.case
+        for weights in reference.weights:
+            compare("weights", weights, WEIGHTS)
+    assert begin == len(numbers)
+
+
+@pytest.mark.parametrize("name", ["tiny", "korean", "translator"])
+def test_a_model_of_the_package(page: Page, name: str) -> None:
+    rng = random.Random(name)
+    with jumok.Lens(name) as lens:
+        references = compute_references(lens, CASES, rng) + generate_references(lens, GENERATED, NEW_TOKENS, rng)
+    refused = sum(reference.error is not None for reference in references)
+    assert refused < len(references) / 4
+    check_engine(page, PACKAGE / "checkpoint" / name, references)
+
+
+TEXTS = {
+    "tiny": ["the cat sat; the cat", "주목\n", ""],
+    "korean": ["옛날 옛적에 토끼가", "지우는 🐰 학교에  갔다.", "가" * 300],
+    "translator": ["나는 책을 읽는다", "She went to school!", "그는 우산을 umbrela 샀다", "xyzzy", "", "  "],
+}
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_texts_are_read_and_answered(page: Page, language: Literal["en", "ko"]) -> None:
+    choose_language(language)
+    try:
+        for name, texts in TEXTS.items():
+            references = [read_reference(jumok.load(name), text, language) for text in texts]
+            check_engine(page, PACKAGE / "checkpoint" / name, references)
+    finally:
+        choose_language(None)
+
+
+def test_every_option_of_the_families(page: Page, tmp_path: Path) -> None:
+    rng = random.Random(0)
+    for folder in save_small_models(tmp_path):
+        with jumok.Lens(jumok.load(folder)) as lens:
+            references = compute_references(lens, 20, rng) + generate_references(lens, 3, NEW_TOKENS, rng)
+        check_engine(page, folder, references)
