@@ -196,7 +196,7 @@ def save_small_models(folder: Path) -> list[Path]:
     """
     sizes: dict[str, Any] = {"vocabulary": 23, "length": 20, "width": 12, "layers": 2, "heads": 3, "hidden": 14}
     grouped = {"heads": 4, "groups": 2, "head_width": 6, "window": 3, "windowed": (1,), "tied": False}
-    both: dict[str, Any] = {**sizes, "decoder_layers": 1, "activation": "gelu"}
+    pair_sizes: dict[str, Any] = {**sizes, "decoder_layers": 1, "activation": "gelu"}
     models = {
         "llama": GPT(llama_config(**{**sizes, **grouped})),
         "alibi": GPT(GPTConfig(**sizes, positions="alibi", activation="gelu", window=4)),
@@ -204,9 +204,9 @@ def save_small_models(folder: Path) -> list[Path]:
         "waves": GPT(GPTConfig(**{**sizes, "width": 15}, positions="sinusoidal", attention_bias=False)),
         "learned": GPT(GPTConfig(**sizes, positions="learned", fixed_length=True)),
         "bare": GPT(GPTConfig(**sizes, positions="none", feedforward="gated", output_bias=False)),
-        "post": Transformer(TransformerConfig(**both, target_vocabulary=19, shared=False, tied=False)),
-        "pre": Transformer(TransformerConfig(**both, order="pre", positions="learned", output_bias=True)),
-        "rotated": Transformer(TransformerConfig(**both, order="pre", positions="rotary", final_norm=False)),
+        "post": Transformer(TransformerConfig(**pair_sizes, target_vocabulary=19, shared=False, tied=False)),
+        "pre": Transformer(TransformerConfig(**pair_sizes, order="pre", positions="learned", output_bias=True)),
+        "rotated": Transformer(TransformerConfig(**pair_sizes, order="pre", positions="rotary", final_norm=False)),
     }
     dtypes = (torch.float32, torch.float16, torch.bfloat16)
     folders = []

@@ -58,9 +58,9 @@ def run_engine(page: Page, folder: Path, cases: list[dict[str, Any]]) -> tuple[l
     address = f"{ORIGIN}/{folder.name}"
     page.route(f"{address}/*", send_file)
     script = Path(__file__).with_name("engine_cases.js").read_text(encoding="utf-8")
-    found = page.evaluate(script, {"address": address, "cases": cases, "predicted": PREDICTED})
-    numbers = np.frombuffer(base64.b64decode(found["numbers"]), dtype=np.float32)
-    return found["answers"], torch.from_numpy(numbers.copy())
+    result = page.evaluate(script, {"address": address, "cases": cases, "predicted": PREDICTED})
+    numbers = np.frombuffer(base64.b64decode(result["numbers"]), dtype=np.float32)
+    return result["answers"], torch.from_numpy(numbers.copy())
 
 
 def check_engine(page: Page, folder: Path, references: list[Reference]) -> None:
