@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
     GPT2Model,
@@ -17,6 +19,8 @@ from transformers import (
     MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 import jumok
@@ -55,7 +59,30 @@ CASES: dict[str, Any] = {
             **LLAMA, use_sliding_window=True, sliding_window=4, layer_types=name_layer_types("full sliding full")
         )
     ),
-}
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**LLAMA, head_dim=10)),
+    "qwen3 biases, window in some layers": lambda: Qwen3ForCausalLM(
+        Qwen3Config(
+            **LLAMA, head_dim=8, attention_bias=True, use_sliding_window=True, sliding_window=4,
+            layer_types=name_layer_types("full sliding full"),
+        )
+    ),
+    "gemma3": lambda: Gemma3ForCausalLM(
+        Gemma3TextConfig(
+            **LLAMA, head_dim=10, query_pre_attn_scalar=10, sliding_window=4,
+            layer_types=name_layer_types("sliding full sliding"),
+        )
+    ),
+    "gemma3 scaled, untied": lambda: Gemma3ForCausalLM(
+        Gemma3TextConfig(
+            **LLAMA, head_dim=10, query_pre_attn_scalar=10, sliding_window=3, tie_word_embeddings=False,
+            layer_types=name_layer_types("full sliding full"),
+            rope_parameters={
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5e5},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 2e3},
+            },
+        )
+    ),
+}  # fmt: skip
 
 
 def name_layer_types(names: str) -> list[str]:
@@ -117,12 +144,16 @@ CONFIGS = {
     "scaled": llama_config(
         **SMALL, rotary_scaling="yarn", rotary_factor=2.0, rotary_length=10, rotary_slow=0.1, rotary_gain=1.1
     ),
+    "gemma": llama_config(
+        **SMALL, window=3, windowed=[1], rotary_window_base=100.0, query_key_norm=True, output_norm=True,
+        scaled_embedding=True,
+    ),
     "no positions": GPTConfig(**SMALL, positions="none"),
     "sinusoidal": GPTConfig(**SMALL, positions="sinusoidal"),
     "alibi": llama_config(**{**SMALL, "positions": "alibi"}, groups=2),
     "alibi with a window": GPTConfig(**SMALL, positions="alibi", window=3, windowed=(1,)),
     "t5": GPTConfig(**SMALL, positions="t5", buckets=5, max_distance=6),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -147,6 +147,8 @@ class MultiHead(AttentionLayer):
         projection: "fused" (one map for query, key and value), "batched" (one each) or "single" (one per head). Equal
             parameters give equal outputs, and ``convert_projection`` converts them.
         score: The formula; the scaled dot product by default.
+        query_key_norm: Makes the norms of each head's queries and keys, before the rotation; None for no norms.
+        output_norm: A norm on the output (Gemma 3); None for no norm.
         rotation: Rotates queries and keys by position, such as ``layers.RotaryPositions``; None for no rotation.
         dropout: Probability of dropping a weight in training.
         backend: Backend of ``attend()``.
@@ -172,6 +174,8 @@ class MultiHead(AttentionLayer):
         output_bias: bool | None = None,
         projection: str = "fused",
         score: Score | None = None,
+        query_key_norm: Callable[[int], nn.Module] | None = None,
+        output_norm: nn.Module | None = None,
         rotation: Rotation | None = None,
         dropout: float = 0.0,
         backend: str = "auto",
@@ -198,6 +202,9 @@ class MultiHead(AttentionLayer):
         sizes = Sizes(width, source_width, heads, groups, head_width, value_width, bias, key_bias)
         self.projection = _build_projection(projection, sizes)
         self.output = Linear(heads * value_width, width, bias=bias if output_bias is None else output_bias)
+        make_norm = query_key_norm or (lambda width: None)
+        self.query_norm, self.key_norm = make_norm(head_width), make_norm(head_width)
+        self.output_norm = output_norm
         self.rotation = rotation
 
     @property
@@ -258,6 +265,8 @@ class MultiHead(AttentionLayer):
         query_positions = range(start, start + inputs.shape[1])
         attended = self._attend(query, key, value, mask, bias, query_positions, range(key.shape[2]))
         output: Tensor = self.output(attended.transpose(1, 2).flatten(2))
+        if self.output_norm is not None:
+            output = self.output_norm(output)
         return tap(f"{self.site}.block_output", output)
 
     def _project_self(
@@ -265,6 +274,7 @@ class MultiHead(AttentionLayer):
     ) -> tuple[Tensor, Tensor, Tensor, int]:
         """Return query, key, value and the position of the first query."""
         query, key, value = self.projection(inputs)
+        query, key = _normalise(query, self.query_norm), _normalise(key, self.key_norm)
         start = 0 if cache is None else cache.get_or_create_slot(self).length
         if self.rotation is not None:
             if positions is None:
@@ -276,13 +286,14 @@ class MultiHead(AttentionLayer):
 
     def _project_cross(self, inputs: Tensor, source: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor, Tensor, int]:
         """Return query, key, value and the position of the first query."""
-        query = self.projection.project_queries(inputs)
-        if cache is None:
-            return query, *self.projection.project_keys_values(source), 0
-
-        slot = cache.get_or_create_source_slot(self)
-        if not slot.length:
-            slot.append(*self.projection.project_keys_values(source))
+        query = _normalise(self.projection.project_queries(inputs), self.query_norm)
+        slot = None if cache is None else cache.get_or_create_source_slot(self)
+        if slot is None or not slot.length:
+            key, value = self.projection.project_keys_values(source)
+            key = _normalise(key, self.key_norm)
+            if slot is None:
+                return query, key, value, 0
+            slot.append(key, value)
         start = slot.query_count
         slot.query_count += inputs.shape[1]
         return query, slot.key, slot.value, start
@@ -312,6 +323,10 @@ class MultiHead(AttentionLayer):
         converted.projection = _build_projection(projection, self.sizes)
         converted.projection.copy_from(self.projection)
         return converted.to(self.output.weight).train(self.training)
+
+
+def _normalise(vectors: Tensor, norm: nn.Module | None) -> Tensor:
+    return vectors if norm is None else norm(vectors)
 
 
 def _build_projection(layout: str, sizes: Sizes) -> Projection:

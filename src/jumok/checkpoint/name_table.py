@@ -46,16 +46,17 @@ class Rule:
     tensors: Sequence[str]  # the names in the file, concatenated along the first axis
     sizes: Sequence[int] = ()  # the number of rows of each tensor, needed to split the parameter when saving
     transposed: bool = False  # the file stores [in, out] instead of [out, in]
+    added: float = 0.0  # to what the file stores
 
     def build_parameter(self, tensors: Sequence[Tensor]) -> Tensor:
         """Build the parameter from the tensors of the file."""
-        turned = [self._turn(tensor) for tensor in tensors]
+        turned = [self._turn(tensor) + self.added if self.added else self._turn(tensor) for tensor in tensors]
         return turned[0] if len(turned) == 1 else torch.cat(turned)
 
     def split_parameter(self, parameter: Tensor) -> list[Tensor]:
         """Split the parameter into the tensors of the file."""
         parts = [parameter] if len(self.tensors) == 1 else list(parameter.split(list(self.sizes)))
-        return [self._turn(part).contiguous() for part in parts]
+        return [self._turn(part - self.added if self.added else part).contiguous() for part in parts]
 
     def _turn(self, tensor: Tensor) -> Tensor:
         return tensor.T if self.transposed and tensor.dim() == 2 else tensor

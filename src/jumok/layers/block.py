@@ -1,7 +1,8 @@
 """Transformer blocks: attention and feed-forward network, each with a norm and a residual connection.
 
 ``order`` says where the norm is: "post" normalises the sum (Vaswani et al. 2017: ``norm(x + layer(x))``), "pre"
-normalises the input of the layer (GPT-2: ``x + layer(norm(x))``).
+normalises the input of the layer (GPT-2: ``x + layer(norm(x))``). A block with the order "pre" can have norms of the
+outputs too (Gemma 3: ``x + norm(layer(norm(x)))``); what the taps see is what is added.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class _ResidualBlock(AttentionModule):
             raise ArgumentError(f'order must be "post" or "pre", not {order!r}')
         self.order = order
         self.feedforward = feedforward
+        self.feedforward_output_norm: nn.Module | None = None
         self.dropout = nn.Dropout(dropout)
         self.site = "block"
 
@@ -66,8 +68,10 @@ class _ResidualBlock(AttentionModule):
 
     def _apply_feedforward(self, hidden: Tensor, norm: nn.Module) -> Tensor:
         inputs = norm(hidden) if self.order == "pre" else hidden
-        output = tap(f"{self.site}.feedforward_output", self.feedforward(inputs))
-        return self.add_residual(hidden, output, norm)
+        output = self.feedforward(inputs)
+        if self.feedforward_output_norm is not None:
+            output = self.feedforward_output_norm(output)
+        return self.add_residual(hidden, tap(f"{self.site}.feedforward_output", output), norm)
 
 
 class EncoderBlock(_ResidualBlock):
@@ -79,6 +83,8 @@ class EncoderBlock(_ResidualBlock):
         norm: Function that makes a norm; called once per layer.
         order: "post" or "pre": whether the norm follows or precedes each layer.
         dropout: Probability of dropping an output of a layer in training.
+        feedforward_output_norm: A norm on the output of the feed-forward network; None for no norm. That of the
+            attention belongs to ``MultiHead``.
 
     >>> import torch
     >>> from jumok.layers import FeedForward, LayerNorm
@@ -95,9 +101,11 @@ class EncoderBlock(_ResidualBlock):
         norm: Callable[[], nn.Module],
         order: str = "post",
         dropout: float = 0.0,
+        feedforward_output_norm: nn.Module | None = None,
     ) -> None:
         super().__init__(feedforward, order, dropout)
         self.attention = attention
+        self.feedforward_output_norm = feedforward_output_norm
         self.attention_norm, self.feedforward_norm = norm(), norm()
 
     def forward(self, inputs: axes.Hidden, **settings: Unpack[AttentionSettings]) -> Tensor:

@@ -1,10 +1,12 @@
-"""GPT: tokens in, logits of the next token out. GPT-2, and Llama-style models (Llama, Mistral, Qwen2, SmolLM2).
+"""GPT: tokens in, logits of the next token out. GPT-2, and Llama-style models (Llama, Mistral, Qwen2 and 3, SmolLM2,
+Gemma 3).
 
     tokens -> embedding (+ positions) -> blocks: norm, causal attention, norm, feed-forward -> norm -> logits
 
 GPT-2 (Radford et al. 2019): learned positions, LayerNorm, GELU, biases. Llama (Touvron et al. 2023): rotary
 positions, RMSNorm, SwiGLU, grouped heads, no biases; Qwen2 has biases on query, key and value, Mistral a window, and
-Llama 3.1 scaled rotations for longer texts.
+Llama 3.1 scaled rotations for longer texts. Qwen3 has norms of queries and keys; Gemma 3 also norms on the outputs of
+attention and feed-forward network, and other rotations in the layers with a window.
 
 Positions enter in one of three ways: vectors added to the embeddings (learned, sinusoidal), rotations of queries and
 keys (rotary), or a bias on the scores that depends on distances (alibi, t5). Without any of them ("none"), a model
@@ -30,6 +32,7 @@ from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, integers, optional, real
 from jumok.layers import (
+    EncoderBlock,
     FeedForward,
     GatedFeedForward,
     LayerNorm,
@@ -51,7 +54,6 @@ from jumok.layers.token_inputs import (
 from jumok.small_batch_linear import Linear
 
 from .config import Config, declare_activation
-from .encoder_decoder import build_encoder
 from .model import Model, Output, initialise_linear_layers, initialise_normal
 
 POSITIONS = ("none", "sinusoidal", "learned", "rotary", "alibi", "t5")
@@ -74,6 +76,9 @@ class GPTConfig(Config):
     hidden: int = integer(3072, "inner width of the feed-forward network")
     positions: str = choice("learned", POSITIONS, "position encoding")
     rotary_base: float = real(10_000.0, "base of the wavelengths of rotary positions", least=1.0)
+    rotary_window_base: float | None = optional(
+        real(10_000.0, "base in the layers with the window, without scaling; None = as in the others", least=1.0)
+    )
     rotary_scaling: str = choice(
         "none",
         ("none", "linear", "llama3", "yarn", "dynamic"),
@@ -90,6 +95,9 @@ class GPTConfig(Config):
     max_distance: int = integer(128, "all distances from this one on share a bucket (t5)", least=2)
     norm: str = choice("layer", ("layer", "rms"), "LayerNorm or RMSNorm")
     epsilon: float = real(1e-5, "added to the variance in the norms")
+    query_key_norm: bool = flag(False, "norms of the queries and keys of each head")
+    output_norm: bool = flag(False, "norms of the outputs of attention and feed-forward network")
+    scaled_embedding: bool = flag(False, "embeddings are multiplied by sqrt(width)")
     feedforward: str = choice("plain", ("plain", "gated"), "feed-forward network: two layers, or gated (SwiGLU)")
     activation: str = declare_activation("gelu_tanh")
     attention_bias: bool = flag(True, "biases on query, key and value")
@@ -123,6 +131,10 @@ class GPTConfig(Config):
                 f"max_distance must be above {self.buckets // 2}, the distances with a bucket each; "
                 f"not {self.max_distance}"
             )
+        if self.rotary_window_base is not None and (self.positions != "rotary" or self.window is None):
+            raise ArgumentError('rotary_window_base needs positions="rotary" and a window')
+        if self.scaled_embedding and self.positions == "sinusoidal":
+            raise ArgumentError('positions="sinusoidal" scales the embeddings already; omit scaled_embedding')
         if self.windowed is None:
             return
         if self.window is None:
@@ -132,6 +144,13 @@ class GPTConfig(Config):
             raise ArgumentError(
                 f"windowed must list some of the layers 0 to {self.layers - 1}, each once and in order; None = all"
             )
+
+    @property
+    def window_layers(self) -> tuple[int, ...]:
+        """The layers with the window."""
+        if self.window is None:
+            return ()
+        return tuple(range(self.layers)) if self.windowed is None else self.windowed
 
     @property
     def scaling(self) -> RotaryScaling | None:
@@ -188,9 +207,15 @@ class GPT(Model):
         super().__init__()
         self.config = config
         head_width = config.head_width or config.width // config.heads
-        rotary = None
+        rotary = window_rotary = None
         if config.positions == "rotary":
-            rotary = RotaryPositions(head_width, config.rotary_base, scaling=config.scaling)
+            rotary = window_rotary = RotaryPositions(head_width, config.rotary_base, scaling=config.scaling)
+        if config.rotary_window_base is not None:
+            window_rotary = RotaryPositions(head_width, config.rotary_window_base)
+        network = FeedForward if config.feedforward == "plain" else GatedFeedForward
+        feedforward = partial(network, config.width, config.hidden, config.activation, bias=config.feedforward_bias)
+        make_norm = partial(LayerNorm if config.norm == "layer" else RMSNorm, eps=config.epsilon)
+        norm = partial(make_norm, config.width)
         attention = partial(
             MultiHead,
             config.width,
@@ -199,18 +224,27 @@ class GPT(Model):
             head_width=config.head_width,
             bias=config.attention_bias,
             output_bias=config.output_bias,
-            rotation=rotary,
+            query_key_norm=make_norm if config.query_key_norm else None,
             dropout=config.dropout,
         )
-        network = FeedForward if config.feedforward == "plain" else GatedFeedForward
-        feedforward = partial(network, config.width, config.hidden, config.activation, bias=config.feedforward_bias)
-        norm = partial(LayerNorm if config.norm == "layer" else RMSNorm, config.width, eps=config.epsilon)
-        settings = {"norm": norm, "order": "pre", "dropout": config.dropout}
+        make_output_norm = norm if config.output_norm else lambda: None
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = _build_added_positions(config)
         self.position_bias = make_embedding(config.buckets, config.heads) if config.positions == "t5" else None
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = build_encoder(config.layers, attention, feedforward, **settings)
+        self.blocks = nn.ModuleList(
+            EncoderBlock(
+                attention(
+                    rotation=window_rotary if layer in config.window_layers else rotary, output_norm=make_output_norm()
+                ),
+                feedforward(),
+                norm=norm,
+                order="pre",
+                dropout=config.dropout,
+                feedforward_output_norm=make_output_norm(),
+            )
+            for layer in range(config.layers)
+        )
         self.norm = norm()
         self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
         self.finish_construction()
@@ -276,6 +310,8 @@ class GPT(Model):
         if isinstance(self.positions, SinusoidalPositions):
             sinusoids = self.positions(positions, hidden.device).to(hidden.dtype)
             return hidden * math.sqrt(self.config.width) + sinusoids
+        if self.config.scaled_embedding:
+            hidden = hidden * math.sqrt(self.config.width)
         return hidden if self.positions is None else hidden + self.positions(positions)
 
     def _build_bias(self) -> Bias | None:
@@ -289,16 +325,10 @@ class GPT(Model):
 
     def _split_blocks_by_mask(self, token_mask: Tensor | None, keys: int) -> Iterator[tuple[Mask, list[nn.Module]]]:
         """Yield each mask with the consecutive blocks that use it."""
-        window, windowed = self.config.window, self.config.windowed
-        causal = build_causal_mask(token_mask, keys)
-        if window is None:
-            yield causal, list(self.blocks)
-        elif windowed is None:
-            yield causal & mask.window(window), list(self.blocks)
-        else:
-            for has_window, layers in groupby(range(len(self.blocks)), set(windowed).__contains__):
-                attention_mask = causal & mask.window(window) if has_window else causal
-                yield attention_mask, [self.blocks[layer] for layer in layers]
+        causal, window = build_causal_mask(token_mask, keys), self.config.window
+        for has_window, layers in groupby(range(len(self.blocks)), set(self.config.window_layers).__contains__):
+            attention_mask = causal & mask.window(window) if has_window and window else causal
+            yield attention_mask, [self.blocks[layer] for layer in layers]
 
 
 def _build_added_positions(config: GPTConfig) -> LearnedPositions | SinusoidalPositions | None:

@@ -10,6 +10,7 @@ from jumok.models import Config
 
 from .bert import BertDialect, DistilBertDialect, RobertaDialect
 from .dialect import Dialect
+from .gemma import Gemma3Dialect
 from .gpt2 import GPT2Dialect
 from .images import DeiTDialect, SwinDialect, ViTDialect
 from .llama import LlamaDialect
@@ -20,8 +21,17 @@ from .xlm import XLMDialect
 
 # a model is written by the first that can express it
 _DIALECTS: tuple[Dialect[Any], ...] = (
-    *(GPT2Dialect(), LlamaDialect(), BertDialect(), RobertaDialect(), DistilBertDialect(), T5Dialect()),
-    *(MarianDialect(), PegasusDialect(), ViTDialect(), DeiTDialect(), SwinDialect(), XLMDialect(), WhisperDialect()),
+    *(
+        GPT2Dialect(),
+        LlamaDialect(),
+        Gemma3Dialect(),
+        BertDialect(),
+        RobertaDialect(),
+        DistilBertDialect(),
+        T5Dialect(),
+    ),
+    *(T5Dialect(), MarianDialect(), PegasusDialect(), ViTDialect(), DeiTDialect(), SwinDialect(), XLMDialect()),
+    WhisperDialect(),
 )
 
 # by model_type in config.json

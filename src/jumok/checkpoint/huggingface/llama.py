@@ -1,4 +1,5 @@
-"""Convert Llama, Mistral (sliding window) and Qwen2 (biases on query, key and value; a window in some layers).
+"""Convert Llama, Mistral (sliding window), Qwen2 (biases on query, key and value; a window in some layers) and Qwen3
+(norms of queries and keys instead of biases).
 
 Each scaling of rotary positions is computed as transformers computes it; an unknown type is an error.
 """
@@ -15,7 +16,12 @@ from jumok.models import GPT, GPTConfig, llama_config
 
 from .dialect import Dialect, Field, LikeField, get_field
 
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM"}
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
 LAYER_TYPES = ("full_attention", "sliding_attention")
 MAX_LAYERS = 10_000
 ROPE_TYPES = ("default", "linear", "llama3", "yarn", "dynamic")
@@ -23,7 +29,7 @@ MAX_FACTOR = 1e6  # far above any published factor; a larger one means a damaged
 
 
 class LlamaDialect(Dialect[GPTConfig]):
-    """A GPT with rotary positions, RMSNorm and SwiGLU whose biases and windows match one of the three."""
+    """A GPT with rotary positions, RMSNorm and SwiGLU whose biases, norms and windows match one of the four."""
 
     model_types = tuple(ARCHITECTURES)
     architectures = MappingProxyType({None: ARCHITECTURES["llama"]})
@@ -45,23 +51,29 @@ class LlamaDialect(Dialect[GPTConfig]):
     def from_hf_config(self, hf_config: JSONObject) -> GPTConfig:
         model_type = hf_config["model_type"]
         bias = get_field(hf_config, "attention_bias", False)
-        biases = {"attention_bias": model_type == "qwen2" or bias, "output_bias": model_type == "llama" and bias}
-        fields = self.parse_fields(hf_config)
-        return llama_config(**fields | biases | parse_rotary(hf_config) | _parse_window(hf_config))
+        fields = self.parse_fields(hf_config) | {
+            "attention_bias": model_type == "qwen2" or bias,
+            "output_bias": model_type in ("llama", "qwen3") and bias,
+            "query_key_norm": model_type == "qwen3",
+        }
+        if model_type == "qwen3" and fields["head_width"] is None:
+            fields["head_width"] = 128  # the default of transformers
+        return llama_config(**fields | parse_rotary(hf_config) | _parse_window(hf_config))
 
     def fits(self, config: GPTConfig) -> bool:
-        return (
-            config.positions == "rotary"
-            and config.norm == "rms"
-            and config.feedforward == "gated"
-            and config.activation == "silu"
-            and not config.feedforward_bias
-            and not (config.output_bias and (not config.attention_bias or config.window is not None))
-            and not (config.windowed is not None and not config.attention_bias)
-        )
+        if config.query_key_norm:
+            has_model = config.attention_bias == config.output_bias
+        elif config.attention_bias == config.output_bias:
+            has_model = config.windowed is None and not (config.attention_bias and config.window is not None)
+        else:
+            has_model = config.attention_bias
+        is_gemma = config.output_norm or config.scaled_embedding or config.rotary_window_base is not None
+        return has_model and not is_gemma and has_llama_layers(config) and config.activation == "silu"
 
     def to_hf_config(self, config: GPTConfig) -> JSONObject:
-        if config.attention_bias and not config.output_bias:
+        if config.query_key_norm:
+            model_type = "qwen3"
+        elif config.attention_bias and not config.output_bias:
             model_type = "qwen2"
         else:
             model_type = "llama" if config.window is None else "mistral"
@@ -69,32 +81,39 @@ class LlamaDialect(Dialect[GPTConfig]):
         hf_config["model_type"] = model_type
         hf_config["architectures"] = [ARCHITECTURES[model_type]]
         hf_config["head_dim"] = config.head_width or config.width // config.heads
-        if model_type == "llama":
+        if model_type in ("llama", "qwen3"):
             hf_config["attention_bias"] = config.attention_bias
         if model_type == "mistral":
             hf_config["sliding_window"] = config.window
-        if model_type == "qwen2" and config.window is not None:
-            windowed = range(config.layers) if config.windowed is None else config.windowed
+        if model_type in ("qwen2", "qwen3") and config.window is not None:
             hf_config |= {
                 "use_sliding_window": True,
                 "sliding_window": config.window,
-                "max_window_layers": windowed[0],  # for transformers versions that do not read layer_types
-                "layer_types": [LAYER_TYPES[layer in windowed] for layer in range(config.layers)],
+                "max_window_layers": config.window_layers[0],  # for transformers versions that do not read layer_types
+                "layer_types": list_layer_types(config),
             }
         return hf_config
 
     def build_name_table(self, config: GPTConfig) -> NameTable:
+        inverse_frequencies = "model.layers.{}.self_attn.rotary_emb.inv_freq"
+        ignored = [inverse_frequencies, *(["lm_head"] if config.tied else [])]
+        return NameTable(self.build_rules(config), ignored, base="model.")
+
+    def build_rules(self, config: GPTConfig) -> dict[str, str | Rule]:
+        """Return the names of the parameters."""
         head_width = config.head_width or config.width // config.heads
         group_width = (config.groups or config.heads) * head_width
         block = "model.layers.{}."
         projections = [f"{block}self_attn.{name}_proj" for name in "qkv"]
         gated = [f"{block}mlp.{name}_proj" for name in ("gate", "up")]
-        rules: dict[str, str | Rule] = {
+        return {
             "embedding": "model.embed_tokens",
             "blocks.{}.attention_norm": f"{block}input_layernorm",
             "blocks.{}.attention.projection.joined": Rule(
                 projections, (config.heads * head_width, group_width, group_width)
             ),
+            "blocks.{}.attention.query_norm": f"{block}self_attn.q_norm",
+            "blocks.{}.attention.key_norm": f"{block}self_attn.k_norm",
             "blocks.{}.attention.output": f"{block}self_attn.o_proj",
             "blocks.{}.feedforward_norm": f"{block}post_attention_layernorm",
             "blocks.{}.feedforward.inner": Rule(gated, (config.hidden, config.hidden)),
@@ -102,8 +121,17 @@ class LlamaDialect(Dialect[GPTConfig]):
             "norm": "model.norm",
             "output": "lm_head",
         }
-        ignored = [f"{block}self_attn.rotary_emb.inv_freq", *(["lm_head"] if config.tied else [])]
-        return NameTable(rules, ignored, base="model.")
+
+
+def has_llama_layers(config: GPTConfig) -> bool:
+    """Whether a config has rotary positions, RMSNorm, and a gated feed-forward network without biases."""
+    layers = (config.positions, config.norm, config.feedforward, config.feedforward_bias)
+    return layers == ("rotary", "rms", "gated", False)
+
+
+def list_layer_types(config: GPTConfig) -> list[str]:
+    """Return Hugging Face's type of each layer: with or without a window."""
+    return [LAYER_TYPES[layer in config.window_layers] for layer in range(config.layers)]
 
 
 def _parse_window(hf_config: JSONObject) -> JSONObject:
@@ -111,15 +139,13 @@ def _parse_window(hf_config: JSONObject) -> JSONObject:
     or without that field to those from max_window_layers on."""
     if hf_config["model_type"] == "mistral":
         return {"window": hf_config.get("sliding_window")}
-    if hf_config["model_type"] != "qwen2":
+    if hf_config["model_type"] not in ("qwen2", "qwen3"):
         return {}
 
-    layers = get_field(hf_config, "num_hidden_layers")
-    if not isinstance(layers, int) or not 1 <= layers <= MAX_LAYERS:
-        raise CheckpointError(f"num_hidden_layers in config.json must be 1 to {MAX_LAYERS}, not {str(layers)[:40]!r}")
+    layers = count_layers(hf_config)
     window = hf_config.get("sliding_window", 4096) if hf_config.get("use_sliding_window") else None
     if hf_config.get("layer_types") is not None:
-        windowed = _find_windowed_layers(hf_config["layer_types"], layers)
+        windowed = find_windowed_layers(hf_config["layer_types"], layers)
     else:
         first = get_field(hf_config, "max_window_layers", 28)
         if isinstance(first, bool) or not isinstance(first, int) or first < 0:
@@ -137,7 +163,16 @@ def _parse_window(hf_config: JSONObject) -> JSONObject:
     return {"window": window, "windowed": None if len(windowed) == layers else windowed}
 
 
-def _find_windowed_layers(layer_types: JSONValue, layers: int) -> list[int]:
+def count_layers(hf_config: JSONObject) -> int:
+    """Return the number of layers, checked before anything is built for each of them."""
+    layers = get_field(hf_config, "num_hidden_layers")
+    if not isinstance(layers, int) or not 1 <= layers <= MAX_LAYERS:
+        raise CheckpointError(f"num_hidden_layers in config.json must be 1 to {MAX_LAYERS}, not {str(layers)[:40]!r}")
+    return layers
+
+
+def find_windowed_layers(layer_types: JSONValue, layers: int) -> list[int]:
+    """Return the layers whose type in config.json has a window."""
     if not isinstance(layer_types, list) or len(layer_types) != layers:
         shown = f"{len(layer_types):,}" if isinstance(layer_types, list) else str(layer_types)[:40]
         raise CheckpointError(
