@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 import jumok
 from jumok.errors import JumokError
@@ -37,11 +46,22 @@ NAMES = {
 }
 
 
-def convert_name(name: str) -> str:
-    if name in NAMES:
-        return NAMES[name]
+NORM_NAMES = {"self_attn.q_norm.weight": "attn_q_norm.weight", "self_attn.k_norm.weight": "attn_k_norm.weight"}
+GEMMA_NAMES = {
+    **NORM_NAMES,
+    "post_attention_layernorm.weight": "post_attention_norm.weight",
+    "pre_feedforward_layernorm.weight": "ffn_norm.weight",
+    "post_feedforward_layernorm.weight": "post_ffw_norm.weight",
+}
+
+
+def convert_name(name: str, architecture: str) -> str:
+    biases = {f"self_attn.{part}_proj.bias": f"attn_{part}.bias" for part in "qkv"}
+    names = {**NAMES, **biases, **(GEMMA_NAMES if architecture == "gemma3" else NORM_NAMES)}
+    if name in names:
+        return names[name]
     _, _, layer, suffix = name.split(".", 3)
-    return f"blk.{layer}.{NAMES[suffix]}"
+    return f"blk.{layer}.{names[suffix]}"
 
 
 def permute_rows(name: str, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -55,17 +75,20 @@ def permute_rows(name: str, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return tensor.detach().numpy()
 
 
-def write_gguf(path: Path, reference: Any, fields: dict[str, Any], factors: Any = None) -> Path:
+def write_gguf(
+    path: Path, reference: Any, fields: dict[str, Any], factors: Any = None, architecture: str = "llama"
+) -> Path:
     config, fields = reference.config, dict(fields)
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(fields.pop("llama.block_count", LAYERS))
+    writer.add_block_count(fields.pop("llama.block_count", config.num_hidden_layers))
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(GROUPS)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([*"abcdefghijklmnopqrstuv", "ab"])
@@ -74,7 +97,11 @@ def write_gguf(path: Path, reference: Any, fields: dict[str, Any], factors: Any 
         add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}
         add[type(value)](name, value)
     for name, parameter in reference.named_parameters():
-        writer.add_tensor(convert_name(name), permute_rows(name, parameter))
+        stored = parameter.detach() + 1 if architecture == "gemma3" and "norm" in name else parameter.detach()
+        writer.add_tensor(
+            convert_name(name, architecture),
+            permute_rows(name, stored) if architecture == "llama" else stored.numpy(),
+        )
     if factors is not None:
         writer.add_tensor("rope_freqs.weight", np.asarray(factors, dtype=np.float32))
     writer.write_header_to_file()
@@ -146,6 +173,28 @@ def test_llama3_scaling_is_recognised_by_its_factors(factor: float, tmp_path: Pa
     assert jumok.load(tmp_path / "a.gguf", dtype=torch.bfloat16).config == config
     plain = build_reference()
     check_logits(write_gguf(tmp_path / "b.gguf", plain, {}, torch.ones(12)), plain)  # some files store factors of 1
+
+
+OTHERS: dict[str, Any] = {
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, max_position_embeddings=LENGTH)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, max_position_embeddings=LENGTH, head_dim=10)),
+    "gemma3": lambda: Gemma3ForCausalLM(
+        Gemma3TextConfig(
+            **{**SIZES, "num_hidden_layers": 7, "tie_word_embeddings": True}, max_position_embeddings=LENGTH,
+            head_dim=10, query_pre_attn_scalar=10, sliding_window=4,
+        )
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", OTHERS)
+def test_other_architectures_equal_transformers(architecture: str, tmp_path: Path) -> None:
+    reference = perturb_parameters(OTHERS[architecture]())
+    head_width = getattr(reference.config, "head_dim", None) or 24
+    fields = {f"{architecture}.attention.{part}_length": head_width for part in ("key", "value")}
+    if architecture == "gemma3":
+        fields["gemma3.attention.sliding_window"] = 4
+    check_logits(write_gguf(tmp_path / "a.gguf", reference, fields, architecture=architecture), reference)
 
 
 BAD: dict[str, tuple[dict[str, Any], Any, str]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import shutil
 import unicodedata
@@ -221,6 +222,38 @@ def test_pre_tokenizer_agrees_with_transformers(pre_tokenizer: str) -> None:
         assert [piece for piece, _ in ours._inner.pre_tokenizer.pre_tokenize_str(text)] == expected
     assert ours.end == 50_256 and ours.begin is None
     assert ours.encode("Ġattention") == [vocabulary["Ġattention"]]  # a user's token is never split
+
+
+SCORED = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"abcdin▁한국 ", "\n\n"]
+SCORED += ["ab", "bc", "abc", "▁a", "▁ab", "in", "▁in", "▁▁", "한국", "ca", "bca"]
+
+
+def merge_by_score(text: str, prefix: bool) -> list[str]:
+    """Merge the neighbours whose token has the highest score, the first of equals, as SentencePiece does."""
+    pieces = list(("▁" + text if prefix else text).replace(" ", "▁"))
+    while True:
+        joined = [(SCORED.index(a + b), at) for at, (a, b) in enumerate(itertools.pairwise(pieces)) if a + b in SCORED]
+        if not joined:
+            break
+        _, at = min(joined)
+        pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
+    letters = [[piece] if piece in SCORED else [f"<0x{byte:02X}>" for byte in piece.encode()] for piece in pieces]
+    return list(itertools.chain.from_iterable(letters))
+
+
+@given(st.text(alphabet="abcdin 한국é"), st.booleans())
+def test_sentencepiece_tokenizer_of_gguf_merges_by_score(text: str, prefix: bool) -> None:
+    fields = {
+        "model": "llama", "tokens": SCORED, "scores": [-float(index) for index in range(len(SCORED))],
+        "token_type": [2, 3, 3, *[6] * 256, *[1] * 10, 4, *[1] * 11], "bos_token_id": 1, "eos_token_id": 2,
+        "unknown_token_id": 0, "add_space_prefix": prefix,
+    }  # fmt: skip
+    tokenizer = Tokenizer.from_gguf({f"tokenizer.ggml.{name}": field for name, field in fields.items()})
+    ids = tokenizer.encode(text)
+    assert ids[0] == tokenizer.begin == 1 and tokenizer.end == 2
+    if text:
+        assert [SCORED[token_id] for token_id in ids[1:]] == merge_by_score(text, prefix)
+    assert tokenizer.decode(ids[1:]) == text and SCORED.index("\n\n") in tokenizer.encode("a\n\nb")
 
 
 def test_pre_tokenizers_split_known_texts() -> None:

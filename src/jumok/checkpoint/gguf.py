@@ -1,4 +1,4 @@
-"""Load GGUF files of Llama-style models; the gguf package dequantises the tensors."""
+"""Load GGUF files of Llama-style models, Qwen and Gemma 3; the gguf package dequantises the tensors."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from .huggingface.llama import MAX_FACTOR, parse_rotary
 from .loaded import Loaded, check_vocabulary
 from .name_table import NameTable, Rule, build_on_meta
 
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
+WINDOW_PATTERN, WINDOW_BASE = 6, 10_000.0  # of Gemma 3: not in the file
 ROPE_FACTORS = "rope_freqs.weight"
 LLAMA3_LENGTH = 8192  # Llama 3.1's context length before scaling, which the file does not store
 ROWS_PER_CHUNK = 2048  # dequantising a whole embedding at once would need several times its memory
@@ -53,12 +55,14 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
             ) from None
         return tensor
 
-    config = _parse_config(path, metadata, tensors)
+    architecture = str(metadata.get("general.architecture"))
+    config = _parse_config(path, architecture, metadata, tensors)
     if ROPE_FACTORS in tensors:
         config = _add_llama3_scaling(path, config, read_stored(ROPE_FACTORS, torch.float32))
 
     def read(name: str) -> Tensor:
-        return _undo_permutation(name, read_stored(name, dtype), config)
+        stored = read_stored(name, dtype)
+        return _undo_permutation(name, stored, config) if architecture == "llama" else stored
 
     model = build_on_meta(GPT, config, dtype, path.name)
     _build_name_table().load_parameters(model, tensors, read, path.name)
@@ -67,16 +71,17 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
     return Loaded(model.eval(), tokenizer)
 
 
-def _parse_config(path: Path, metadata: JSONObject, tensors: dict[str, StoredTensor]) -> GPTConfig:
-    architecture = metadata.get("general.architecture")
-    if architecture != "llama":
-        raise CheckpointError(f"{path.name} has architecture {str(architecture)[:40]!r}; only 'llama' is supported")
+def _parse_config(path: Path, architecture: str, metadata: JSONObject, tensors: dict[str, StoredTensor]) -> GPTConfig:
+    if architecture not in ARCHITECTURES:
+        raise CheckpointError(
+            f"{path.name} has architecture {architecture[:40]!r}; supported: {', '.join(ARCHITECTURES)}"
+        )
 
     def take(name: str, default: JSONValue | EllipsisType = ...) -> JSONValue:
-        if f"llama.{name}" in metadata:
-            return metadata[f"llama.{name}"]
+        if f"{architecture}.{name}" in metadata:
+            return metadata[f"{architecture}.{name}"]
         if isinstance(default, EllipsisType):
-            raise CheckpointError(f"{path.name} has no field llama.{name}")
+            raise CheckpointError(f"{path.name} has no field {architecture}.{name}")
         return default
 
     if "token_embd.weight" not in tensors:
@@ -93,33 +98,48 @@ def _parse_config(path: Path, metadata: JSONObject, tensors: dict[str, StoredTen
         hidden=take("feed_forward_length"),
         epsilon=take("attention.layer_norm_rms_epsilon"),
         tied="output.weight" not in tensors,
-        **{"length": length, **_parse_rotary(path, metadata, hf_config)},
+        attention_bias="blk.0.attn_q.bias" in tensors,
+        query_key_norm="blk.0.attn_q_norm.weight" in tensors,
+        **{"length": length, **_parse_rotary(path, architecture, metadata, hf_config)},
     )
     if config.layers > len(tensors):  # checked before the blocks are built: a damaged file may claim millions
         raise CheckpointError(f"{path.name} claims {config.layers:,} blocks, but holds {len(tensors)} tensors")
     columns = tensors["token_embd.weight"].shape[-1]
     if config.width != columns:
         raise CheckpointError(
-            f"{path.name} has llama.embedding_length = {config.width:,}, but token_embd.weight has {columns:,} columns"
+            f"{path.name} has {architecture}.embedding_length = {config.width:,}, but token_embd.weight has "
+            f"{columns:,} columns"
         )
     head_width = config.head_width or config.width // config.heads
     for name in ("rope.dimension_count", "attention.value_length"):
         stored = take(name, head_width)
         if stored != head_width:
             raise CheckpointError(
-                f"{path.name} has llama.{name} = {str(stored)[:40]}; only the head width, {head_width}, is supported"
+                f"{path.name} has {architecture}.{name} = {str(stored)[:40]}; only the head width, {head_width}, is "
+                "supported"
             )
-    return config
+    if architecture != "gemma3":
+        return config
+    window, layers = take("attention.sliding_window"), range(config.layers)
+    windowed = [layer for layer in layers if (layer + 1) % WINDOW_PATTERN]
+    return config.replace(
+        activation="gelu_tanh",
+        output_norm=True,
+        scaled_embedding=True,
+        window=window,
+        windowed=None if len(windowed) == len(layers) else tuple(windowed),
+        rotary_window_base=WINDOW_BASE,
+    )
 
 
-def _parse_rotary(path: Path, metadata: JSONObject, hf_config: JSONObject) -> JSONObject:
+def _parse_rotary(path: Path, architecture: str, metadata: JSONObject, hf_config: JSONObject) -> JSONObject:
     """Return the rotary fields of our config. GGUF uses the names that Hugging Face's configs use for scaling types."""
-    prefix = "llama.rope.scaling."
+    prefix = f"{architecture}.rope.scaling."
     scaling = {name.removeprefix(prefix): value for name, value in metadata.items() if name.startswith(prefix)}
     rope_type = scaling.pop("type", "linear" if scaling.get("factor") else "none")  # llama.cpp's default
     scaling.pop("finetuned", None)
     factor, length = scaling.pop("factor", None), scaling.pop("original_context_length", None)
-    if rope_type not in ("none", "linear", "yarn") or scaling or "llama.rope.scale_linear" in metadata:
+    if rope_type not in ("none", "linear", "yarn") or scaling or f"{architecture}.rope.scale_linear" in metadata:
         raise CheckpointError(
             f"{path.name} has an unsupported rotary position scaling: {str(rope_type)[:40]} "
             f"{', '.join(sorted(scaling))[:200]}"
@@ -169,10 +189,14 @@ def _build_name_table() -> NameTable:
         "embedding": "token_embd",
         "blocks.{}.attention_norm": "blk.{}.attn_norm",
         "blocks.{}.attention.projection.joined": Rule([f"blk.{{}}.attn_{name}" for name in "qkv"]),
+        "blocks.{}.attention.query_norm": "blk.{}.attn_q_norm",
+        "blocks.{}.attention.key_norm": "blk.{}.attn_k_norm",
         "blocks.{}.attention.output": "blk.{}.attn_output",
+        "blocks.{}.attention.output_norm": "blk.{}.post_attention_norm",
         "blocks.{}.feedforward_norm": "blk.{}.ffn_norm",
         "blocks.{}.feedforward.inner": Rule(["blk.{}.ffn_gate", "blk.{}.ffn_up"]),
         "blocks.{}.feedforward.outer": "blk.{}.ffn_down",
+        "blocks.{}.feedforward_output_norm": "blk.{}.post_ffw_norm",
         "norm": "output_norm",
         "output": "output",
     }

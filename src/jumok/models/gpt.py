@@ -1,5 +1,4 @@
-"""GPT: tokens in, logits of the next token out. GPT-2, and Llama-style models (Llama, Mistral, Qwen2 and 3, SmolLM2,
-Gemma 3).
+"""GPT: tokens in, logits of the next token out. GPT-2, Llama-style models (Llama, Mistral, Qwen, SmolLM2), Gemma 3.
 
     tokens -> embedding (+ positions) -> blocks: norm, causal attention, norm, feed-forward -> norm -> logits
 
