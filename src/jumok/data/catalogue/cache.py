@@ -135,6 +135,8 @@ def _download(entry: Entry, cache: Path, report: Report) -> Path:
             f"{entry.name} needs {format_megabytes(required)} in {cache}, but only {format_megabytes(free)} are free"
         )
     folder = cache / entry.name
+    if entry.terms:
+        report(f"{entry.name}: downloading it accepts its terms of use, {entry.terms}; they are kept beside it")
     work = _make_temporary_path(cache, entry.name)
     try:
         unpacked = work / "unpacked"
@@ -143,6 +145,10 @@ def _download(entry: Entry, cache: Path, report: Report) -> Path:
         for archive in entry.archives:
             path = fetch.download_archive(entry.name, archive, work, report)
             sizes |= unpack.unpack_archive(entry.name, archive, path, unpacked)
+        for joined in entry.joined:
+            parts = sorted(path.relative_to(unpacked).as_posix() for path in unpacked.glob(joined.parts))
+            sizes[joined.local] = sum(sizes.pop(part) for part in parts)
+            unpack.join_parts(entry.name, joined, [unpacked / part for part in parts], unpacked / joined.local)
 
         # written last: a folder without a manifest is not an entry
         facts = {"name": entry.name, "packages": entry.packages, "licence": entry.licence, "pins": entry.pins}

@@ -95,6 +95,14 @@ class Archive(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.package}{VERSION_SIGNS[self.client]}{self.version}"
 
 
+class Joined(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that the archives contain in parts, which are joined in the order of their names."""
+
+    parts: str  # their local paths, with a `*`
+    local: str
+    sha256: Sha256
+
+
 class Entry(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """One name in the catalogue."""
 
@@ -104,6 +112,8 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     english: str
     korean: str
     archives: Annotated[tuple[Archive, ...], Meta(min_length=1)] = field(name="archive")
+    joined: tuple[Joined, ...] = ()
+    terms: str = ""  # the address of terms of use that a download accepts
 
     def __post_init__(self) -> None:
         for index, first in enumerate(self.file_sets):
@@ -118,8 +128,14 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def file_sets(self) -> tuple[FileSet, ...]:
-        """The files to extract from all archives."""
-        return tuple(file_set for archive in self.archives for file_set in archive.file_sets)
+        """The files in the cache: those of all archives, with parts joined."""
+        file_sets = [file_set for archive in self.archives for file_set in archive.file_sets]
+        for joined in self.joined:
+            parts = [file_set for file_set in file_sets if _compile_pattern(joined.parts).fullmatch(file_set.local)]
+            size = sum(part.size for part in parts)
+            file_sets = [part for part in file_sets if part not in parts]
+            file_sets.append(FileSet(joined.local, joined.local, size, joined.sha256))
+        return tuple(file_sets)
 
     @property
     def size(self) -> int:

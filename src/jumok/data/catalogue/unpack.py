@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from jumok.data.catalogue.entries import Archive, FileSet
+from jumok.data.catalogue.entries import Archive, FileSet, Joined
 from jumok.errors import FetchError
 
 MAX_ARCHIVE_BYTES = 1 << 30  # every catalogue archive is smaller when unpacked
@@ -68,6 +68,20 @@ def unpack_archive(name: str, archive: Archive, path: Path, target: Path) -> dic
         if fault is not None:
             raise FetchError(f"{name} was rejected: {fault}; nothing was kept")
     return sizes
+
+
+def join_parts(name: str, joined: Joined, parts: Sequence[Path], target: Path) -> None:
+    """Join verified parts to one file, verify it, and delete the parts."""
+    digest = hashlib.sha256()
+    with target.open("xb") as output:
+        for part in parts:
+            with part.open("rb") as file:
+                while chunk := file.read(1 << 20):
+                    digest.update(chunk)
+                    output.write(chunk)
+            part.unlink()
+    if digest.hexdigest() != joined.sha256:
+        raise FetchError(f"{name} was rejected: {joined.local} does not have the expected SHA-256; nothing was kept")
 
 
 def _extract_file_sets(path: Path, file_sets: Sequence[FileSet], target: Path) -> Iterator[tuple[str, int, str]]:
