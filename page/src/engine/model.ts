@@ -45,6 +45,7 @@ export interface EngineModel extends ModelFacts {
 // fields that earlier versions did not write
 const SHARED_DEFAULTS = { epsilon: 1e-5, positions: "learned", activation: "gelu_tanh", tied: true };
 const GPT_DEFAULTS = { ...SHARED_DEFAULTS, groups: null, head_width: null, rotary_base: 10_000, rotary_scaling: "none", buckets: 32, max_distance: 128, norm: "layer", feedforward: "plain", window: null, windowed: null };
+const NOT_COMPUTED = ["query_key_norm", "output_norm", "scaled_embedding", "rotary_window_base"]; // of Qwen3 and Gemma 3
 const TRANSFORMER_DEFAULTS = { ...SHARED_DEFAULTS, positions: "sinusoidal", activation: "relu", target_vocabulary: null, decoder_layers: null, layout: "interleaved", order: "post", scaled_embedding: true, start: 1, end: 2 };
 
 export function openModel({ config: fields, tokenizer: document, specials, ends, weights }: ModelFiles): EngineModel {
@@ -65,6 +66,8 @@ function readConfig(fields: Record<string, unknown>): ModelConfig {
   // "dynamic" changes nothing up to the model's length, and the page reads no longer texts
   if (scaling !== "none" && scaling !== "dynamic")
     throw new EngineError(`this page cannot compute rotary positions with the scaling ${scaling}; open the model with jumok look`);
+  const unknown = family === "gpt" ? NOT_COMPUTED.filter((name) => fields[name]) : [];
+  if (unknown.length) throw new EngineError(`this page cannot compute models with ${unknown.join(", ")}; open the model with jumok look`);
   return config as unknown as ModelConfig;
 }
 
