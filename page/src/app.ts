@@ -8,6 +8,7 @@ import { AnswerDesk } from "./answer/desk";
 import type { Scale, Theme } from "./colour";
 import { copyText, download } from "./copy";
 import { EditList } from "./edits";
+import { GuideState } from "./guide/guide";
 import { MeasurementState } from "./measurement";
 import { type LinkState, readFragment, writeFragment } from "./link";
 import { TileStore } from "./map/tiles";
@@ -56,6 +57,8 @@ export class App {
   readonly measurement = new MeasurementState();
   /** Questions about a folder; it is active on pages of `jumok ask`. */
   readonly desk = new AnswerDesk(this);
+  /** Help, examples and the tour. */
+  readonly guide = new GuideState(this);
 
   /** The pass that lists and lines read: with edits the edited one, unless the clean one is chosen. */
   readonly pass = computed<Pass>(() => (this.run.current.value?.edited && this.shown.value !== "clean" ? "edited" : "clean"));

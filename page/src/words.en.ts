@@ -1,5 +1,13 @@
 /** Every word of the page in English. `words.ko.ts` has the same keys; the type check fails if one is missing. */
 
+/** The measured numbers of a worked example, as they are written. */
+export interface ExampleNumbers {
+  weight: string;
+  other: string;
+  clean: string;
+  edited: string;
+}
+
 export const en = {
   // frame
   title: "attention of a model",
@@ -371,6 +379,311 @@ export const en = {
   linesPart: (first: number, last: number, count: number) => `positions ${first} to ${last} of ${count}`,
   earlier: "Earlier",
   later: "Later",
+  // guide: help, tour, examples
+  help: (panel: string) => `What the terms mean: ${panel}`,
+  handbook: (page: string, section: string) => `Handbook: ${page}, “${section}”`,
+  terms: {
+    token: {
+      name: "token",
+      text: "A piece of text that the model reads as one unit: a word, a part of a word, or a byte.",
+      see: ["models.md", "Tokenizers"],
+    },
+    prediction: {
+      name: "prediction",
+      text: "How probable the model finds each token of its vocabulary as the next one: the softmax of the logits.",
+      see: ["course/gpt-1.md", "Predict the next character"],
+    },
+    change: {
+      name: "KL",
+      text: "How far the edited prediction is from the clean one, in nats (Kullback-Leibler divergence); 0 means equal.",
+      see: ["guides/page.md", "Edit"],
+    },
+    head: {
+      name: "head",
+      text: "An attention with queries, keys and values of its own; a layer has several of them side by side.",
+      see: ["course/d0.md", "Why several heads?"],
+    },
+    layer: {
+      name: "layer",
+      text: "A block of the model: an attention and then an MLP; in the list of heads it is a row.",
+      see: ["attention.md", "Blocks"],
+    },
+    kind: {
+      name: "kind",
+      text: "The pattern that a head shows on this text, found by measured rules; the frame of its map has the colour.",
+      see: ["lens.md", "Kinds of heads"],
+    },
+    entropy: {
+      name: "entropy",
+      text: "How widely a head spreads its weights, in nats, as the mean of its rows; 0 means that one key receives everything.",
+      see: ["lens.md", "Kinds of heads"],
+    },
+    effect: {
+      name: "effect",
+      text: "What removing a head or an edge changes in the metric: the edited value minus the clean one.",
+      see: ["lens.md", "Does it matter?"],
+    },
+    query: {
+      name: "query",
+      text: "The token that looks: one row of the map.",
+      see: ["course/d0.md", "6. Query, key and value in a library"],
+    },
+    key: {
+      name: "key",
+      text: "A token that is looked at: one column of the map.",
+      see: ["course/d0.md", "6. Query, key and value in a library"],
+    },
+    weight: {
+      name: "weight",
+      text: "The share of a key in the row of a query, after the softmax; every row sums to 1.",
+      see: ["course/d0.md", "7. Three steps: scores, weights, mixture"],
+    },
+    mask: {
+      name: "mask",
+      text: "Which keys a query may attend to; a causal mask allows the token itself and those before it.",
+      see: ["attention.md", "Masks"],
+    },
+    crossAttention: {
+      name: "cross-attention",
+      text: "An attention whose queries are tokens of the answer and whose keys are tokens of the source.",
+      see: ["attention.md", "Cross-attention and groups"],
+    },
+    difference: {
+      name: "difference",
+      text: "Edited weight minus clean weight, cell by cell.",
+      see: ["guides/page.md", "Edit"],
+    },
+    embedding: {
+      name: "embedding",
+      text: "The vector with which a token enters the first layer.",
+      see: ["guides/page.md", "The whole model"],
+    },
+    residual: {
+      name: "residual stream",
+      text: "The vector of a token on its way through the model; every attention and every MLP adds its output to it.",
+      see: ["course/gpt-5.md", "Add, do not replace"],
+    },
+    attention: {
+      name: "attention",
+      text: "The part of a layer in which tokens read from each other; its bar compares the vector that it adds with the residual stream behind it.",
+      see: ["attention.md", "The call and its shapes"],
+    },
+    mlp: {
+      name: "MLP",
+      text: "The feed-forward network of a layer: it changes each token by itself; its bar compares the vector that it adds with the residual stream behind it.",
+      see: ["course/gpt-7.md", "Why is there an activation?"],
+    },
+    norm: {
+      name: "length",
+      text: "The Euclidean length (norm) of the residual stream behind the layer.",
+      see: ["guides/page.md", "The whole model"],
+    },
+    logits: {
+      name: "logits",
+      text: "One number for each token of the vocabulary, computed from the last vector; their softmax is the prediction.",
+      see: ["course/gpt-1.md", "Predict the next character"],
+    },
+    lens: {
+      name: "logit lens",
+      text: "The token that the model would predict if it ended at this layer.",
+      see: ["guides/page.md", "The whole model"],
+    },
+    ablate: {
+      name: "ablate",
+      text: "Replace the output of a head by zeros.",
+      see: ["lens.md", "Edits"],
+    },
+    knockOut: {
+      name: "knock out",
+      text: "Forbid a query to attend to a key; the rest of its row is normalised again.",
+      see: ["lens.md", "Edits"],
+    },
+    temperature: {
+      name: "temperature",
+      text: "A number that divides the scores of a head: below 1 its weights become sharper, above 1 more even.",
+      see: ["lens.md", "Edits"],
+    },
+    scale: {
+      name: "1/√d",
+      text: "The division of the scores by the square root of the head width, which keeps the softmax from becoming too sharp.",
+      see: ["attention.md", "Scores"],
+    },
+    score: {
+      name: "score",
+      text: "The dot product of a query with a key, scaled: how well the two fit.",
+      see: ["attention.md", "Scores"],
+    },
+    bias: {
+      name: "bias",
+      text: "A number that is added to a score, for example by the distance of the two tokens.",
+      see: ["attention.md", "Biases"],
+    },
+    softmax: {
+      name: "softmax",
+      text: "Turns the scores of a row into weights: all positive, with the sum 1.",
+      see: ["course/d0.md", "7. Three steps: scores, weights, mixture"],
+    },
+    value: {
+      name: "value",
+      text: "The vector that a key passes on; the output of a head is the sum of the values, each times its weight.",
+      see: ["course/d0.md", "6. Query, key and value in a library"],
+    },
+    metric: {
+      name: "metric",
+      text: "The number that effects are measured on, such as the log-probability of the predicted token.",
+      see: ["lens.md", "Does it matter?"],
+    },
+    edge: {
+      name: "edge",
+      text: "One query and one key in one head: a cell of its map.",
+      see: ["guides/what-a-head-does.md", "4. Which edge?"],
+    },
+    control: {
+      name: "control",
+      text: "A random edge of similar weight, removed for comparison.",
+      see: ["guides/what-a-head-does.md", "4. Which edge?"],
+    },
+    generation: {
+      name: "generation",
+      text: "The model writes a token, reads it with the others, and writes the next one.",
+      see: ["models.md", "Generation"],
+    },
+    patch: {
+      name: "patch",
+      text: "A square of the image, which the model reads as a token.",
+      see: ["models.md", "Images: ViT"],
+    },
+    spectrogram: {
+      name: "spectrogram",
+      text: "The strength of low and high tones over time: what the model reads instead of the sound wave.",
+      see: ["speech.md", "From sound to text"],
+    },
+    timing: {
+      name: "timing heads",
+      text: "Heads of the cross-attention that follow the audio in time, so that they show when a word was spoken.",
+      see: ["speech.md", "When was a word spoken?"],
+    },
+  },
+  strip: {
+    title: "The whole model",
+    caption: (label: string) => `“${label}” from the embedding to the logits`,
+    embedding: "Embedding",
+    layer: "layer",
+    logits: "Logits",
+    attention: "attention",
+    mlp: "MLP",
+    parts: { attention: "attention", "cross-attention": "cross-attention", mlp: "MLP" },
+    norm: "length",
+    lens: "would predict",
+    width: (width: string) => `vectors of ${width}`,
+    heads: (heads: number) => (heads === 1 ? "1 head" : `${heads} heads`),
+    groups: (groups: number) => `, ${groups} key/value heads`,
+    hidden: (hidden: string) => `MLP ${hidden}`,
+    vocabulary: (outputs: string) => `${outputs} logits`,
+    classes: (outputs: string) => `${outputs} classes`,
+    step: (part: string, added: string, norm: string) => `${part} adds a vector of length ${added}${norm && `; length behind it ${norm}`}`,
+    gaps: {
+      "long input": "The input is long, so only the sizes are known.",
+      "maps only": "Only the maps of this model are known.",
+      "no stream": "This model has no residual stream that could be followed.",
+      "no tokens": "This model predicts no tokens, so there is no logit lens.",
+      encoder: "An encoder predicts no tokens; choose a head of the decoder for the logit lens.",
+      "unknown norm": "The last norm of this model is not known, so there is no logit lens.",
+    },
+  },
+  guide: {
+    button: "Guide",
+    startTour: "Take the tour",
+    continueTour: "Go on with the tour",
+    tourHint: "Five steps with this model: predict, look, click a cell, compute it, cut it",
+    tourTitle: "Tour",
+    examplesTitle: "Examples",
+    predictions: "Predictions",
+    noExamples: "A saved file cannot run other texts. Open the page with jumok look for examples.",
+    next: "Next",
+    finish: "Finish",
+    leave: "Leave the tour",
+  },
+  tour: {
+    predict: {
+      title: "Predict",
+      task: (label: string, probability: string) =>
+        `The model has read the text and expects “${label}” next, with ${probability}. It predicts after every token: click one of the tokens to see what it expected there.`,
+      otherTask: "This is the input, and what the model makes of it. Click a token of the text, or a part of the image.",
+      done: (label: string, best: string, probability: string) =>
+        `After “${label}” it expected “${best}”, with ${probability}. The shades show where this token looked: that is the attention of one head.`,
+      otherDone: "This token is now the query: the shades show where it looks in the selected head.",
+    },
+    look: {
+      title: "Look",
+      task: (heads: number) => `The model has ${heads} heads, each with a small map of who looks at whom. Click a map with a pattern.`,
+      done: (head: string, kind: string, hint: string) => `This is ${head}, of the kind “${kind}”: it ${hint}.`,
+      doneWithoutKind: (head: string) => `This is ${head}. A row of its map is a token that looks; the dark cells are where.`,
+    },
+    cell: {
+      title: "Click a cell",
+      task: "Click a dark cell of the large map, or move with the arrow keys and press Enter. The row is the token that looks, the column the token that is looked at.",
+      done: (query: string, key: string, weight: string) => `“${query}” looks at “${key}” with weight ${weight}. All weights of a row together are 1.`,
+    },
+    compute: {
+      title: "Compute it",
+      task: "Where does this number come from? Open the tab Computation.",
+      done: "The row that you clicked, with the numbers of the model. Press “Next step” there: query times key gives scores, the softmax makes weights of them, and the weights mix the values.",
+    },
+    cut: {
+      title: "Cut it",
+      task: "A weight does not tell whether it matters. Press “Knock out this cell”, or “Ablate this head”, and see what the model predicts then.",
+      inFile: "A saved file cannot run the model again. Open the tab “Does it matter?”: it shows the effects that were measured before, if there are any.",
+      lookOnly: "This model cannot be edited. Try the tour with another model.",
+      done: "The model has run without it; compare the predictions, and undo with Ctrl+Z.",
+      changed: (label: string, clean: string, edited: string) =>
+        `“${label}” went from ${clean} to ${edited}: this mattered. Undo with Ctrl+Z, and try another.`,
+      same: (label: string, clean: string, edited: string) =>
+        `“${label}” went from ${clean} to ${edited}: it looked there, but that hardly matters here. Undo with Ctrl+Z, and try another.`,
+    },
+  },
+  examples: {
+    induction: {
+      title: "A head that finds the repetition",
+      look: ({ weight, clean, edited }: ExampleNumbers) =>
+        `The text repeats “the cat”. The last “t” puts ${weight} on the space that followed the first “cat”, and a space gets ${clean}. Press “Knock out this cell”: ${edited} remain.`,
+    },
+    mask: {
+      title: "Without the mask, the model reads the answer",
+      look: ({ clean, edited }: ExampleNumbers) =>
+        `The first space may not see the letters to its right, and gives the “c” that follows ${clean}. Press “Remove the causal mask”: now ${edited}, as it can copy.`,
+    },
+    cross: {
+      title: "Korean in, English out",
+      look: ({ weight, other }: ExampleNumbers) =>
+        `The row “to” writes the next word, “school”, and puts ${weight} on 학교 (school). The row “I” writes “go”, and puts ${other} on 간 (go), near the end: the order differs.`,
+    },
+    ahead: {
+      title: "An encoder looks ahead",
+      look: ({ weight, other }: ExampleNumbers) =>
+        `An encoder has no causal mask. The particle 에 (to) puts ${weight} on 간 (go), which comes after it, and 학교 (school) ${other} on 매일 (every day), before it.`,
+    },
+    story: {
+      title: "A Korean GPT and its subject",
+      look: ({ weight, clean, edited }: ExampleNumbers) =>
+        `After “나는 학교에” (I, to school) the model expects 갔다 (went) with ${clean}. This head puts ${weight} on 나는 (I). Press “Knock out this cell”: ${edited} remain.`,
+    },
+    coreference: {
+      title: "Whom does “it” mean?",
+      look: ({ weight, other }: ExampleNumbers) =>
+        `In this head “it” puts ${weight} on “animal”, and only ${other} on “street”. That is what it looks at; other heads look elsewhere.`,
+    },
+    names: {
+      title: "Mary or John?",
+      look: ({ weight, clean, edited }: ExampleNumbers) =>
+        `The model gives “Mary” ${clean}. In this head “to” puts ${weight} on the second “John”, the name that must not come again. Press “Ablate this head”: “Mary” falls to ${edited}, and still comes first.`,
+    },
+  },
+  summary: {
+    token: (label: string, position: number) => `“${label}” ${position}`,
+    links: (query: string, links: string) => `${query} looks at ${links}.`,
+    effect: (effect: string) => `Ablating it changes the metric by ${effect}.`,
+  },
   // notes
   unknownWords: (words: string) => `Not in the vocabulary: ${words}`,
   tooLong: (most: number) => `The text is too long; give at most ${most.toLocaleString("en")} characters.`,

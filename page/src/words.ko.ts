@@ -351,6 +351,254 @@ export const ko: Words = {
   linesPart: (first, last, count) => `위치 ${count}개 중 ${first}~${last}`,
   earlier: "앞으로",
   later: "뒤로",
+  // guide
+  help: (panel) => `용어 설명: ${panel}`,
+  handbook: (page, section) => `안내서: ${page}, “${section}”`,
+  terms: {
+    token: { name: "토큰", text: "단어, 단어의 일부, 바이트처럼 모델이 한 단위로 읽는 텍스트 조각입니다.", see: ["models.md", "토크나이저"] },
+    prediction: {
+      name: "예측",
+      text: "어휘의 토큰마다 다음에 올 확률을 매긴 것으로, 로짓에 소프트맥스를 적용한 값입니다.",
+      see: ["course/gpt-1.md", "다음 글자 맞히기"],
+    },
+    change: {
+      name: "KL",
+      text: "편집 뒤의 예측이 원래 예측에서 얼마나 멀어졌는지 나타내는 쿨백-라이블러 발산으로, 단위는 nat이고 0이면 같습니다.",
+      see: ["guides/page.md", "편집하기"],
+    },
+    head: {
+      name: "헤드",
+      text: "자신만의 쿼리, 키, 값을 가진 어텐션 하나로, 한 층에 여러 개가 나란히 있습니다.",
+      see: ["course/d0.md", "헤드가 여러 개인 까닭"],
+    },
+    layer: { name: "층", text: "어텐션과 MLP로 이루어진 블록으로, 헤드 목록에서 한 줄입니다.", see: ["attention.md", "블록"] },
+    kind: {
+      name: "종류",
+      text: "이 텍스트에서 헤드가 보이는 패턴으로, 재어서 정하며 맵의 테두리 색으로 나타냅니다.",
+      see: ["lens.md", "헤드의 종류"],
+    },
+    entropy: {
+      name: "엔트로피",
+      text: "헤드가 가중치를 얼마나 넓게 나누는지를 nat 단위로 나타낸 행의 평균으로, 0이면 키 하나가 모두 받습니다.",
+      see: ["lens.md", "헤드의 종류"],
+    },
+    effect: {
+      name: "효과",
+      text: "헤드나 연결을 없앴을 때 지표가 변하는 양으로, 편집한 값에서 원래 값을 뺀 것입니다.",
+      see: ["lens.md", "정말 중요한가?"],
+    },
+    query: { name: "쿼리", text: "보는 쪽 토큰으로, 맵의 한 행입니다.", see: ["course/d0.md", "6. 도서관의 쿼리, 키, 값"] },
+    key: { name: "키", text: "보이는 쪽 토큰으로, 맵의 한 열입니다.", see: ["course/d0.md", "6. 도서관의 쿼리, 키, 값"] },
+    weight: {
+      name: "가중치",
+      text: "소프트맥스를 거쳐 쿼리의 행에서 키가 차지하는 몫으로, 행의 합은 1입니다.",
+      see: ["course/d0.md", "7. 세 단계: 점수, 가중치, 섞기"],
+    },
+    mask: {
+      name: "마스크",
+      text: "쿼리가 어떤 키를 볼 수 있는지 정하는 것으로, 인과 마스크는 자기 자신과 그 앞의 토큰만 허용합니다.",
+      see: ["attention.md", "마스크"],
+    },
+    crossAttention: {
+      name: "교차 어텐션",
+      text: "쿼리는 답의 토큰이고 키는 원문의 토큰인 어텐션입니다.",
+      see: ["attention.md", "교차 어텐션과 그룹"],
+    },
+    difference: { name: "차이", text: "칸마다 편집 후 가중치에서 원래 가중치를 뺀 것입니다.", see: ["guides/page.md", "편집하기"] },
+    embedding: { name: "임베딩", text: "토큰이 첫 층에 들어갈 때의 벡터입니다.", see: ["guides/page.md", "모델 전체"] },
+    residual: {
+      name: "잔차 스트림",
+      text: "모델을 지나가는 토큰의 벡터로, 어텐션과 MLP가 저마다 출력을 여기에 더합니다.",
+      see: ["course/gpt-5.md", "바꾸지 말고 더하기"],
+    },
+    attention: {
+      name: "어텐션",
+      text: "층에서 토큰이 서로를 읽는 부분으로, 막대는 어텐션이 더하는 벡터의 길이를 더한 뒤의 잔차 스트림과 비교한 것입니다.",
+      see: ["attention.md", "호출 방법과 텐서의 모양"],
+    },
+    mlp: {
+      name: "MLP",
+      text: "층에 있는 피드포워드 신경망으로, 토큰을 하나씩 따로 바꾸며, 막대는 MLP가 더하는 벡터의 길이를 더한 뒤의 잔차 스트림과 비교한 것입니다.",
+      see: ["course/gpt-7.md", "왜 활성화 함수가 있어야 할까?"],
+    },
+    norm: { name: "길이", text: "층을 지난 잔차 스트림의 유클리드 길이(노름)입니다.", see: ["guides/page.md", "모델 전체"] },
+    logits: {
+      name: "로짓",
+      text: "마지막 벡터로 계산하는, 어휘의 토큰마다 하나씩 있는 수로, 소프트맥스를 적용하면 예측이 됩니다.",
+      see: ["course/gpt-1.md", "다음 글자 맞히기"],
+    },
+    lens: { name: "로짓 렌즈", text: "모델이 이 층에서 끝난다면 예측할 토큰입니다.", see: ["guides/page.md", "모델 전체"] },
+    ablate: { name: "제거", text: "헤드의 출력을 0으로 바꿉니다.", see: ["lens.md", "편집"] },
+    knockOut: { name: "끊기", text: "쿼리가 어떤 키를 보지 못하게 하며, 행의 나머지는 다시 정규화됩니다.", see: ["lens.md", "편집"] },
+    temperature: {
+      name: "온도",
+      text: "헤드의 점수를 나누는 수로, 1보다 작으면 가중치가 뾰족해지고, 크면 고르게 됩니다.",
+      see: ["lens.md", "편집"],
+    },
+    scale: {
+      name: "1/√d",
+      text: "점수를 헤드 차원의 제곱근으로 나누는 것으로, 소프트맥스가 지나치게 뾰족해지지 않게 합니다.",
+      see: ["attention.md", "점수"],
+    },
+    score: { name: "점수", text: "쿼리와 키의 내적에 스케일을 적용한 값으로, 둘이 얼마나 잘 맞는지 나타냅니다.", see: ["attention.md", "점수"] },
+    bias: { name: "편향", text: "두 토큰의 거리에 따라 정하는 수처럼, 점수에 더하는 수입니다.", see: ["attention.md", "편향"] },
+    softmax: {
+      name: "소프트맥스",
+      text: "한 행의 점수를, 모두 양수이고 합이 1인 가중치로 바꿉니다.",
+      see: ["course/d0.md", "7. 세 단계: 점수, 가중치, 섞기"],
+    },
+    value: {
+      name: "값",
+      text: "키가 전하는 벡터로, 헤드의 출력은 값에 가중치를 곱해 모두 더한 것입니다.",
+      see: ["course/d0.md", "6. 도서관의 쿼리, 키, 값"],
+    },
+    metric: {
+      name: "지표",
+      text: "예측한 토큰의 로그 확률처럼, 효과를 재는 기준이 되는 수입니다.",
+      see: ["lens.md", "정말 중요한가?"],
+    },
+    edge: { name: "연결", text: "한 헤드에서 쿼리 하나와 키 하나를 잇는 것으로, 맵의 한 칸입니다.", see: ["guides/what-a-head-does.md", "4. 어느 연결인가"] },
+    control: {
+      name: "대조군",
+      text: "비교하려고 함께 없애 보는, 가중치가 비슷한 무작위 연결입니다.",
+      see: ["guides/what-a-head-does.md", "4. 어느 연결인가"],
+    },
+    generation: {
+      name: "생성",
+      text: "모델은 토큰 하나를 쓰고, 그것까지 함께 읽은 다음, 또 하나를 씁니다.",
+      see: ["models.md", "생성"],
+    },
+    patch: { name: "패치", text: "모델이 토큰처럼 읽는, 이미지의 네모난 조각입니다.", see: ["models.md", "이미지: ViT"] },
+    spectrogram: {
+      name: "스펙트로그램",
+      text: "시간에 따른 낮은 소리와 높은 소리의 세기로, 모델은 소리 파형 대신 이것을 읽습니다.",
+      see: ["speech.md", "소리에서 글로"],
+    },
+    timing: {
+      name: "시간을 따르는 헤드",
+      text: "소리를 시간 순으로 따라가는 교차 어텐션 헤드로, 단어를 언제 말했는지 보여 줍니다.",
+      see: ["speech.md", "단어를 언제 말했을까?"],
+    },
+  },
+  strip: {
+    title: "모델 전체",
+    caption: (label) => `“${label}”이(가) 임베딩에서 로짓까지 가는 과정`,
+    embedding: "임베딩",
+    layer: "층",
+    logits: "로짓",
+    attention: "어텐션",
+    mlp: "MLP",
+    parts: { attention: "어텐션", "cross-attention": "교차 어텐션", mlp: "MLP" },
+    norm: "길이",
+    lens: "여기서 끝나면",
+    width: (width) => `${width}차원 벡터`,
+    heads: (heads) => `헤드 ${heads}개`,
+    groups: (groups) => `, 키·값 헤드 ${groups}개`,
+    hidden: (hidden) => `MLP ${hidden}`,
+    vocabulary: (outputs) => `로짓 ${outputs}개`,
+    classes: (outputs) => `클래스 ${outputs}개`,
+    step: (part, added, norm) => `${part}: 더하는 벡터의 길이 ${added}${norm && `, 더한 뒤의 길이 ${norm}`}`,
+    gaps: {
+      "long input": "입력이 길어 크기만 볼 수 있습니다.",
+      "maps only": "이 모델은 맵만 볼 수 있습니다.",
+      "no stream": "이 모델에는 따라갈 수 있는 잔차 스트림이 없습니다.",
+      "no tokens": "이 모델은 토큰을 예측하지 않으므로 로짓 렌즈가 없습니다.",
+      encoder: "인코더는 토큰을 예측하지 않습니다. 로짓 렌즈를 보려면 디코더의 헤드를 고르세요.",
+      "unknown norm": "이 모델의 마지막 정규화를 알 수 없어 로짓 렌즈가 없습니다.",
+    },
+  },
+  guide: {
+    button: "길잡이",
+    startTour: "둘러보기 시작",
+    continueTour: "둘러보기 계속",
+    tourHint: "이 모델로 다섯 단계: 예측, 보기, 칸 누르기, 계산, 끊기",
+    tourTitle: "둘러보기",
+    examplesTitle: "예제",
+    predictions: "예측",
+    noExamples: "저장한 파일은 다른 텍스트를 실행할 수 없습니다. 예제를 보려면 jumok look으로 페이지를 여세요.",
+    next: "다음",
+    finish: "마치기",
+    leave: "둘러보기 그만두기",
+  },
+  tour: {
+    predict: {
+      title: "예측",
+      task: (label, probability) =>
+        `모델은 텍스트를 읽고 다음 토큰이 “${label}”일 확률을 ${probability}로 예측합니다. 예측은 토큰마다 합니다. 토큰 하나를 눌러 그 자리의 예측을 보세요.`,
+      otherTask: "입력과 모델의 답입니다. 텍스트의 토큰이나 이미지의 한 부분을 누르세요.",
+      done: (label, best, probability) =>
+        `“${label}” 다음에는 “${best}”을(를) ${probability}로 예측했습니다. 음영은 이 토큰이 본 곳이며, 이것이 헤드 하나의 어텐션입니다.`,
+      otherDone: "이 토큰이 쿼리가 되었습니다. 음영은 선택한 헤드에서 이 토큰이 보는 곳입니다.",
+    },
+    look: {
+      title: "보기",
+      task: (heads) => `이 모델에는 헤드가 ${heads}개 있고, 헤드마다 어느 토큰이 어느 토큰을 보는지 나타낸 작은 맵이 있습니다. 무늬가 보이는 맵을 누르세요.`,
+      done: (head, kind, hint) => `${head}입니다. 종류는 “${kind}”이며, ${hint}.`,
+      doneWithoutKind: (head) => `${head}입니다. 맵의 한 행은 보는 토큰이고, 진한 칸이 그 토큰이 보는 곳입니다.`,
+    },
+    cell: {
+      title: "칸 누르기",
+      task: "큰 맵에서 진한 칸을 누르세요. 화살표 키로 옮기고 Enter를 눌러도 됩니다. 행은 보는 토큰, 열은 보이는 토큰입니다.",
+      done: (query, key, weight) => `“${query}”이(가) “${key}”을(를) 보는 가중치는 ${weight}입니다. 한 행의 가중치를 모두 더하면 1입니다.`,
+    },
+    compute: {
+      title: "계산",
+      task: "이 숫자는 어떻게 나왔을까요? ‘계산 과정’ 탭을 여세요.",
+      done: "방금 누른 행을 모델의 숫자로 계산한 것입니다. ‘다음 단계’를 눌러 보세요. 쿼리와 키를 곱하면 점수가 되고, 소프트맥스가 점수를 가중치로 바꾸며, 가중치로 값을 섞습니다.",
+    },
+    cut: {
+      title: "끊기",
+      task: "가중치가 크다고 중요한 것은 아닙니다. ‘이 칸 끊기’나 ‘이 헤드 제거’를 누르고 예측이 어떻게 달라지는지 보세요.",
+      inFile: "저장한 파일에서는 모델을 다시 실행할 수 없습니다. ‘정말 중요한가?’ 탭을 열면 저장하기 전에 잰 효과가 있을 때 볼 수 있습니다.",
+      lookOnly: "이 모델은 편집할 수 없습니다. 다른 모델로 둘러보세요.",
+      done: "그것 없이 모델을 다시 실행했습니다. 예측을 비교해 보고, Ctrl+Z로 되돌리세요.",
+      changed: (label, clean, edited) => `“${label}”의 확률이 ${clean}에서 ${edited}로 바뀌었습니다. 중요한 연결이었습니다. Ctrl+Z로 되돌리고 다른 것도 끊어 보세요.`,
+      same: (label, clean, edited) =>
+        `“${label}”의 확률은 ${clean}에서 ${edited}로, 거의 그대로입니다. 그곳을 보긴 했지만 여기서는 중요하지 않았습니다. Ctrl+Z로 되돌리고 다른 것도 끊어 보세요.`,
+    },
+  },
+  examples: {
+    induction: {
+      title: "반복을 찾는 헤드",
+      look: ({ weight, clean, edited }) =>
+        `텍스트에 “the cat”이 두 번 나옵니다. 마지막 “t”가 첫 “cat” 다음의 공백에 주는 가중치는 ${weight}이고, 모델은 공백을 ${clean}로 예측합니다. ‘이 칸 끊기’를 누르면 ${edited}로 떨어집니다.`,
+    },
+    mask: {
+      title: "마스크가 없으면 답을 미리 봅니다",
+      look: ({ clean, edited }) =>
+        `첫 공백은 오른쪽 글자를 볼 수 없어, 바로 다음에 오는 “c”를 ${clean}로만 예측합니다. ‘인과 마스크 제거’를 누르면 답을 베껴서 ${edited}가 됩니다.`,
+    },
+    cross: {
+      title: "한국어를 읽고 영어로 쓰기",
+      look: ({ weight, other }) =>
+        `“to” 행은 다음 단어인 “school”을 쓰며, ‘학교’에 주는 가중치가 ${weight}입니다. “I” 행은 “go”를 쓰며, 문장 끝 쪽의 ‘간’에 주는 가중치가 ${other}입니다. 두 언어의 어순이 다르기 때문입니다.`,
+    },
+    ahead: {
+      title: "뒤를 내다보는 인코더",
+      look: ({ weight, other }) =>
+        `인코더에는 인과 마스크가 없습니다. ‘에’가 뒤에 오는 ‘간’에 주는 가중치는 ${weight}이고, ‘학교’가 앞에 있는 ‘매일’에 주는 가중치는 ${other}입니다.`,
+    },
+    story: {
+      title: "한국어 GPT와 주어",
+      look: ({ weight, clean, edited }) =>
+        `“나는 학교에” 다음에 모델은 ‘갔다’를 ${clean}로 예측합니다. 이 헤드가 ‘나는’에 주는 가중치는 ${weight}입니다. ‘이 칸 끊기’를 누르면 ${edited}로 떨어집니다.`,
+    },
+    coreference: {
+      title: "“it”은 무엇을 가리킬까?",
+      look: ({ weight, other }) =>
+        `이 헤드에서 “it”이 “animal”에 주는 가중치는 ${weight}이고, “street”에 주는 가중치는 ${other}뿐입니다. 다른 곳을 보는 헤드도 있습니다.`,
+    },
+    names: {
+      title: "Mary일까, John일까?",
+      look: ({ weight, clean, edited }) =>
+        `모델은 “Mary”를 ${clean}로 예측합니다. 이 헤드에서 “to”가 두 번째 “John”에 주는 가중치는 ${weight}입니다. 되풀이하지 말아야 할 이름입니다. ‘이 헤드 제거’를 누르면 “Mary”는 ${edited}로 떨어지지만 여전히 첫째입니다.`,
+    },
+  },
+  summary: {
+    token: (label, position) => `“${label}” ${position}`,
+    links: (query, links) => `${query}이(가) 보는 곳: ${links}.`,
+    effect: (effect) => `이 헤드를 제거하면 지표가 ${effect}만큼 변합니다.`,
+  },
   unknownWords: (words) => `어휘에 없는 단어: ${words}`,
   tooLong: (most) => `텍스트가 너무 깁니다. ${most.toLocaleString("ko")}자까지 입력할 수 있습니다.`,
   savedFile: "저장한 파일입니다. 자유롭게 둘러보세요. 텍스트나 편집을 바꾸려면 jumok look으로 모델을 여세요.",

@@ -2,6 +2,7 @@
 
 import { type ShownMaps, useApp } from "../app";
 import { appliesTo, describeHead, listChanges } from "../describe";
+import { Help } from "../guide/help";
 import type { Edit } from "../protocol";
 import { useCopied } from "./hooks";
 
@@ -17,7 +18,10 @@ export function EditPanel() {
   return (
     <section class="jk-edits jk-panel">
       <div class="jk-panel-title">
-        <h2>{words.editsTitle}</h2>
+        <span class="jk-group">
+          <h2>{words.editsTitle}</h2>
+          <Help of={["ablate", "knockOut", "temperature", "mask", "scale", "difference", "change"]} label={words.editsTitle} />
+        </span>
         {canEdit && (
           <span class="jk-group">
             <button title={`${words.undo} (Ctrl+Z)`} aria-label={words.undo} data-action="undo" disabled={!app.edits.steps.value.undo} onClick={() => app.edits.undo()}>

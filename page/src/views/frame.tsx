@@ -7,12 +7,17 @@ import { exportPng, exportSvg } from "../export";
 import type { Run } from "../protocol";
 import { AnswerView } from "../answer/answer_view";
 import { PassageStrip } from "../answer/passage_strip";
+import { ExampleNote } from "../guide/example_note";
+import { Help, TERMS } from "../guide/help";
+import { Tour } from "../guide/tour";
+import { BlockStrip } from "./block_strip";
 import { Computation } from "./computation";
 import { EditPanel } from "./edit_panel";
 import { EffectView } from "./effect_view";
 import { GenerationView } from "./generation_view";
 import { Header } from "./header";
 import { HeadGrid } from "./head_grid";
+import { HeadSummary } from "./head_summary";
 import { ImageView } from "./image_view";
 import { LinesView } from "./lines_view";
 import { MapView } from "./map_view";
@@ -40,9 +45,11 @@ export function Frame() {
   }, []);
 
   return (
-    <div ref={rootRef} class="jumok" data-theme={app.theme.value} lang={app.language.value}>
+    <div ref={rootRef} class="jumok" data-theme={app.theme.value} data-tour={app.guide.step.value ?? undefined} lang={app.language.value}>
       <Header />
       <Notices />
+      <ExampleNote />
+      <Tour />
       {app.desk.isShown.value ? <AnswerView /> : waitsForText ? <p class="jk-panel jk-hint">{words.textHint}</p> : <Attention />}
       <div class="jk-live" role="status" aria-live="polite">
         {app.announcement.value}
@@ -54,16 +61,19 @@ export function Frame() {
 
 /** The input with its predictions, and the attention of the model. */
 function Attention() {
-  const { Content } = VIEWS[useApp().view.value] ?? VIEWS.map; // a link may name another view
+  const view = useApp().view.value;
+  const { Content } = VIEWS[view] ?? VIEWS.map; // a link may name another view
   return (
     <>
       <PassageStrip />
       <SoundStrip />
       <TextStrip />
+      <HeadSummary />
       <div class="jk-columns">
         <HeadGrid />
         <main class="jk-centre jk-panel">
           <ViewTabs />
+          {view === "map" && <BlockStrip />}
           <Content />
         </main>
         <aside class="jk-side">
@@ -112,6 +122,7 @@ function ViewTabs() {
           {words.views[view]}
         </button>
       ))}
+      {TERMS[app.view.value] && <Help of={TERMS[app.view.value]} label={words.views[app.view.value]} />}
       {app.view.value === "map" && run && <ExportButtons />}
     </div>
   );

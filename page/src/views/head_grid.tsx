@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { type App, type HeadOrder, useApp } from "../app";
 import { buildPixels, KIND_COLOURS, KINDS } from "../colour";
 import { ablates, describeHead, formatSigned, shortenSite } from "../describe";
+import { Help } from "../guide/help";
 import type { Run } from "../protocol";
 import { headKey, type Thumbnail } from "../run";
 import { useReveal } from "./hooks";
@@ -21,7 +22,10 @@ export function HeadGrid() {
   return (
     <nav class="jk-heads jk-panel" aria-label={words.headsTitle}>
       <div class="jk-heads-title">
-        <h2 title={words.headsHint}>{words.headsTitle}</h2>
+        <span class="jk-group">
+          <h2 title={words.headsHint}>{words.headsTitle}</h2>
+          <Help of={["head", "layer", "kind", "entropy", "effect"]} label={words.headsTitle} kinds={[...new Set([...app.run.facts.value.values()].map(({ kind }) => kind))]} />
+        </span>
         <label>
           {words.orderTitle}{" "}
           <select

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { useApp } from "../app";
 import { copyText } from "../copy";
+import { GuideMenu } from "../guide/guide_menu";
 import { useCopied } from "./hooks";
 import { TaskLine, useSlowTask } from "./task_line";
 
@@ -98,6 +99,7 @@ export function Header() {
         <div class="jk-task" data-busy={app.task.value ? "true" : "false"}>
           {isSlow && <TaskLine />}
         </div>
+        <GuideMenu />
         <span class="jk-message">{isCopied.value && words.copied}</span>
         {app.hasAddress && !isSlow && (
           <button onClick={() => say(copyText(location.href))} title={words.copyLink}>

@@ -123,6 +123,7 @@ export function ImageView() {
           ref={ref}
           tabIndex={0}
           role="application"
+          aria-describedby={app.guide.summaryId}
           aria-label={words.imageHint}
           onMouseMove={onMove}
           onMouseLeave={() => (value.value = "")}

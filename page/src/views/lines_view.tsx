@@ -59,13 +59,13 @@ export function LinesView() {
   useEffect(
     () =>
       effect(() => {
-        const canvas = ref.current!;
+        const canvas = ref.current;
         const drawn = values.value;
         const current = drawn[0];
         const now = app.run.current.value;
         const shownSite = app.selection.site.value;
         const { width, height } = size.value;
-        if (!current || !now || !shownSite || !width) return;
+        if (!canvas || !current || !now || !shownSite || !width) return; // an answer may come after the view was left
         const ratio = devicePixelRatio || 1;
         canvas.width = width * ratio;
         canvas.height = height * ratio;
@@ -189,6 +189,7 @@ export function LinesView() {
         class="jk-lines"
         tabIndex={0}
         role="img"
+        aria-describedby={app.guide.summaryId}
         aria-label={`${words.views.lines}: ${run ? describeHead(app, app.selection.current.value) : ""}`}
         onMouseMove={(event) => (hovered.value = find(event))}
         onMouseLeave={() => (hovered.value = null)}

@@ -373,6 +373,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
         data-map={shown}
         tabIndex={0}
         role="application"
+        aria-describedby={app.guide.summaryId}
         aria-label={`${label}. ${words.cellHelp}`}
         onPointerDown={onPointerDown}
         onPointerMove={onPointerMove}

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { type App, useApp } from "../app";
 import { describeHead } from "../describe";
+import { Help } from "../guide/help";
 import type { Sound } from "../protocol";
 import { buildSpectrogram, paintSound } from "./sound_painter";
 import { listStretches } from "../cuts";
@@ -187,6 +188,7 @@ function Strip({ app, sound }: { app: App; sound: Sound }) {
         <span class="jk-number" data-time={time.value.toFixed(2)}>
           {formatTime(sound, time.value)} / {formatTime(sound, sound.seconds)} {words.seconds}
         </span>
+        <Help of={["spectrogram", "timing", "crossAttention"]} label={words.soundTitle} />
         <span class="jk-hint">{words.listeningTitle}</span>
         <div class="jk-choice" role="group" aria-label={words.listeningTitle}>
           <button aria-pressed={!usesHead} data-listening="timing" title={words.timingHeadsHint(sound.heads.length)} onClick={() => (ownHead.value = false)}>

@@ -5,6 +5,7 @@ import { listPassageCuts } from "../cuts";
 import { type App, useApp } from "../app";
 import { cssColour, inkOn, weightColour } from "../colour";
 import { describeHead, formatPercent } from "../describe";
+import { Help } from "../guide/help";
 import type { Prediction, Run, Sequence } from "../protocol";
 import { revealIn, useLine } from "./hooks";
 
@@ -151,14 +152,17 @@ function Predictions({ app, run }: { app: App; run: Run }) {
   const label = labels[clean?.position ?? wanted ?? -1] ?? "";
   return (
     <div class="jk-predictions">
-      <h2>
-        {(words.predictionTitle[run.model.predicts] ?? (() => ""))(label)}
-        {run.change !== null && clean === run.clean.at(-1) && (
-          <small class="jk-change" title={words.changeHint}>
-            {words.changeOf(run.change.toPrecision(2))}
-          </small>
-        )}
-      </h2>
+      <span class="jk-group">
+        <h2>
+          {(words.predictionTitle[run.model.predicts] ?? (() => ""))(label)}
+          {run.change !== null && clean === run.clean.at(-1) && (
+            <small class="jk-change" title={words.changeHint}>
+              {words.changeOf(run.change.toPrecision(2))}
+            </small>
+          )}
+        </h2>
+        <Help of={["token", "prediction", "logits", "change"]} label={words.guide.predictions} />
+      </span>
       {clean && (
         <table>
           <thead class={edited ? "" : "jk-hidden"}>

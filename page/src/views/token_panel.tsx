@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { type App, useApp } from "../app";
 import { describeHead, formatWeight, labelsOf, shortenSite } from "../describe";
+import { Help } from "../guide/help";
 import type { Run, Token } from "../protocol";
 import { CellHeads } from "./cell_heads";
 import { useAnswer, useLine } from "./hooks";
@@ -23,7 +24,10 @@ export function TokenPanel() {
   return (
     <section class="jk-token jk-panel">
       <div class="jk-panel-title">
-        <h2>{label === null ? words.tokenTitle : `“${label}” [${query}]${tokens > 1 ? ` +${tokens - 1}` : ""}`}</h2>
+        <span class="jk-group">
+          <h2>{label === null ? words.tokenTitle : `“${label}” [${query}]${tokens > 1 ? ` +${tokens - 1}` : ""}`}</h2>
+          <Help of={["token", "query", "key", "weight"]} label={words.tokenTitle} />
+        </span>
         <div class="jk-choice" role="group">
           <button aria-pressed={shown === "head"} onClick={() => (tab.value = "head")}>
             {heads > 1 ? words.headCount(heads) : run ? describeHead(app, app.selection.current.value) : words.headsTitle}
