@@ -7,6 +7,7 @@ another, one at a time (Meng et al. 2022, causal tracing; ``resid_pre`` patching
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,6 +94,8 @@ def sweep_patches(
     *,
     part: str = "residual",
     metric: Metric | MetricFunction | None = None,
+    source_model: LensModel | None = None,
+    partners: Mapping[str, Sequence[int | None]] | None = None,
     progress: Progress | None = None,
     tokenizer: object = None,
     **settings: Any,
@@ -103,11 +106,16 @@ def sweep_patches(
         model: A model, or the name or folder of one, as for ``Lens``.
         clean: The clean input: a text, token ids or a tensor; several inputs as a tuple (source, target), or by name as
             a dictionary.
-        corrupted: The corrupted input, with as many positions as the clean one.
+        corrupted: The corrupted input, with as many positions as the clean one, unless there are partners.
         part: "residual", the stream that enters each block, at each position; "mlp", the output of each MLP, at each
             position; or "attention", the output of each head, at all positions together.
         metric: A metric of jumok.lens.effects.metrics or a function, as for ``effect``; default: the log-probability of
             the model's own answer to the corrupted input.
+        source_model: The model that reads the clean input, of the same shape, such as an earlier checkpoint; default:
+            ``model``, which reads the corrupted one.
+        partners: Where the inputs have different numbers of positions: of each sequence ("source", "target"), the
+            position of the clean input that each position of the corrupted one is patched from, or None, as
+            ``align_tokens`` returns them; default: the same position.
         progress: Called with the number of patched layers and their total.
         tokenizer: The tokenizer of texts, as for ``Lens``.
         settings: Further keyword arguments of the model's ``forward``.
@@ -116,7 +124,8 @@ def sweep_patches(
         The effects ``[layer, position]``, or ``[layer, head]``, with the metric of both texts.
 
     Raises:
-        ArgumentError: If the inputs have different numbers of positions, or the model has no blocks.
+        ArgumentError: If the inputs have different numbers of positions and no partners, the models have different
+            shapes, or the model has no blocks.
 
     >>> from jumok.lens.effects.metrics import LogProbability
     >>> sweep = sweep_patches("tiny", "Mary gave; Mary", "Mark gave; Mary", metric=LogProbability(" "))
@@ -128,9 +137,10 @@ def sweep_patches(
         inputs, named_inputs = _split_inputs(corrupted)
         runner = EditRunner(lens, inputs, {**named_inputs, **settings}, metric)
         clean_inputs, clean_named_inputs = _split_inputs(clean)
-        clean_runner = EditRunner(lens, clean_inputs, {**clean_named_inputs, **settings}, runner.metric)
-        source = lens.run(*clean_runner.inputs, keep=KEPT_WORDS[part], **clean_runner.settings)
-        layers = measure_patches(runner, source, part, progress=progress)
+        with nullcontext(lens) if source_model is None else Lens(source_model, tokenizer) as source_lens:
+            clean_runner = EditRunner(source_lens, clean_inputs, {**clean_named_inputs, **settings}, runner.metric)
+            source = source_lens.run(*clean_runner.inputs, keep=KEPT_WORDS[part], **clean_runner.settings)
+        layers = measure_patches(runner, source, part, partners=partners, progress=progress)
     longest = max(len(layer.effects) for layer in layers)
     padded = [
         torch.nn.functional.pad(layer.effects, (0, longest - len(layer.effects)), value=torch.nan) for layer in layers
@@ -172,7 +182,7 @@ def measure_patches(
     layers = []
     for name, site in names.items():
         attention = runner.capture.attentions[site]
-        tensor = source.activations[f"{name}.{KEPT_WORDS[part]}"]
+        tensor = _read_source(runner, source, f"{name}.{KEPT_WORDS[part]}", site, part)
         chosen = None if partners is None else partners[sites.get_sides(site).queries]
         if chosen is None and attention.batch == 1 and tensor.shape[-2] != attention.queries:
             raise ArgumentError(
@@ -184,6 +194,17 @@ def measure_patches(
         if progress is not None:
             progress(len(layers), len(names))
     return layers
+
+
+def _read_source(runner: EditRunner, source: Capture, tap: str, site: str, part: str) -> Tensor:
+    """Return what a capture recorded at a tap; another model must have a part of the same shape there."""
+    tensor = source.activations.get(tap)
+    heads = runner.capture.activations[f"{site}.output"]
+    expected = (*heads.shape[1:2], heads.shape[-1]) if part == "attention" else None
+    shape = None if tensor is None else (*tensor.shape[1:2], tensor.shape[-1])
+    if tensor is None or (expected is not None and shape != expected):
+        raise ArgumentError(f"{tap} of the clean input's model has another shape, or is missing; patch equal models")
+    return tensor
 
 
 def _name_layer(runner: EditRunner, site: str, part: str) -> str:
