@@ -6,6 +6,7 @@ import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import { AnswerDesk } from "./answer/desk";
 import type { Scale, Theme } from "./colour";
+import { ContrastState } from "./contrast/state";
 import { copyText, download } from "./copy";
 import { EditList } from "./edits";
 import { GuideState } from "./guide/guide";
@@ -55,6 +56,8 @@ export class App {
   readonly selection: SelectionState;
   readonly edits = new EditList(this);
   readonly measurement = new MeasurementState();
+  /** A second text or model beside that of the run. */
+  readonly contrast = new ContrastState(this);
   /** Questions about a folder; it is active on pages of `jumok ask`. */
   readonly desk = new AnswerDesk(this);
   /** Help, examples and the tour. */
@@ -87,6 +90,7 @@ export class App {
   dispose(): void {
     this.stopLink();
     this.selection.dispose();
+    this.contrast.dispose();
     this.run.dispose();
     this.tiles.clear();
   }

@@ -20,6 +20,7 @@ export type Predicts = "next token" | "masked token" | "class" | "number" | "vec
 export type StepName = "query" | "key" | "product" | "scale" | "bias" | "mask" | "softmax" | "value" | "sum";
 export type StreamGap = "long input" | "maps only" | "no stream" | "no tokens" | "encoder" | "unknown norm";
 export type PartName = "attention" | "cross-attention" | "mlp";
+export type PatchPart = "attention" | "mlp" | "residual";
 export type Reason = "busy" | "cancelled" | "outdated" | "invalid" | "internal"; // why an ask failed
 export type AskId = number | string;
 export type TokenName = number | string;
@@ -49,6 +50,14 @@ export interface Selection {
   head: number;
   query: number | null;
   key: number | null;
+}
+
+/** A head at all positions, or an MLP or the residual stream at one position of the second input or at all. */
+export interface PatchedPart {
+  part: PatchPart;
+  site: number;
+  head: number | null;
+  position: number | null;
 }
 
 /** A model that the page can choose. */
@@ -365,6 +374,64 @@ export interface Layers {
   gap: StreamGap | null; // why there is no residual stream, or no logit lens
 }
 
+/** The logit of one token (or class) minus that of another; or, without tokens, a number that the model predicts. */
+export interface ContrastMetric {
+  right: Candidate | null; // with their probabilities for the first input
+  wrong: Candidate | null;
+  clean: number; // of the first input
+  corrupted: number; // of the second input
+}
+
+/** A token or class with its probability for both inputs. */
+export interface SharedCandidate {
+  label: string;
+  id: number;
+  clean: number;
+  corrupted: number;
+}
+
+/** A second input beside that of a run, without edits. Buffer 0: float32, one number for each head in the order of
+ * `run.sites`: how far its rows are from those of the second input, from 0 (equal) to 1 (the mean of half the sum of
+ * absolute differences); empty for long inputs. */
+export interface Contrast {
+  contrast: number; // `tiles`, `values` and `line` name it; their clean pass is the first input, the edited the second
+  model: string; // that reads the second input
+  source: string[]; // labels of the second input
+  target: string[];
+  pairs: Record<Sequence, ([number | null, number | null])[]>; // aligned positions: rows and columns of the maps
+  position: number | null; // of the second input, where its prediction is measured; null: of the whole input
+  candidates: SharedCandidate[]; // the most probable ones of each input
+  metric: ContrastMetric | null; // null: `note` says why
+  change: number | null; // Kullback-Leibler divergence of these predictions in nats, first || second
+  can_patch: boolean;
+  note: string | null; // a sentence that the user must read
+  seconds: number;
+}
+
+/** A layer whose parts were patched. */
+export interface SweepLayer {
+  name: string;
+  site: number; // an attention of it
+}
+
+/** What patches of the first input, one at a time, change in the second one. Buffer 0: float32 [layers, columns],
+ * the metric with a patch minus that without it, for each head or position of the second input; NaN: none. */
+export interface Sweep {
+  part: PatchPart;
+  layers: SweepLayer[];
+  columns: number;
+  metric: ContrastMetric;
+  seconds: number;
+  code: string; // Python that measures it
+}
+
+/** The second input with parts of the first one. */
+export interface Patched {
+  value: number; // of the metric
+  probabilities: number[]; // of the candidates of the contrast
+  code: string;
+}
+
 /** What a head does. */
 export interface HeadFacts {
   site: number;
@@ -626,6 +693,7 @@ export interface HeadAsk extends RunPartAsk {
   show: Shown;
   site: number;
   head: number;
+  contrast?: number | null; // of that contrast: "clean" is the first input, "edited" the second one
 }
 
 /** One tile, which begins at cell (256 * row, 256 * column). A cell of level L pools 2^L x 2^L weights (the largest;
@@ -711,6 +779,28 @@ export interface EffectAsk extends RunPartAsk {
   key?: number | null;
 }
 
+/** An ask about the input of a run and a second one, or about two models. */
+export interface TwoInputsAsk extends RunPartAsk {
+  text?: string | null; // null: the same input
+  model?: string | null; // null: the same model
+  right?: number | string | null; // token of the metric; null: chosen
+  wrong?: number | string | null;
+}
+
+/** Compare the input of a run with a second one, or its model with a second one. */
+export interface ContrastAsk extends TwoInputsAsk {
+}
+
+/** Patch every part of the first input into the second one, one at a time. */
+export interface SweepAsk extends TwoInputsAsk {
+  part: PatchPart;
+}
+
+/** Patch several parts of the first input into the second one together. */
+export interface PatchAsk extends TwoInputsAsk {
+  patches: PatchedPart[];
+}
+
 /** Write what is shown as one HTML file. */
 export interface SaveAsk extends RunPartAsk {
   selection?: Selection | null;
@@ -739,5 +829,8 @@ export interface Asks {
   kinds: { fields: KindsAsk; body: Kinds };
   cell: { fields: CellAsk; body: Cell };
   effect: { fields: EffectAsk; body: Effects };
+  contrast: { fields: ContrastAsk; body: Contrast };
+  sweep: { fields: SweepAsk; body: Sweep };
+  patch: { fields: PatchAsk; body: Patched };
   save: { fields: SaveAsk; body: SavedFile };
 }

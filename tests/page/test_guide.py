@@ -54,7 +54,7 @@ def test_help_opens_by_keyboard_and_covers_every_term(address: str, open_page: O
     shown = open_page(address)
     panel = shown.page.locator(".jk-popover:popover-open")
     listed: set[str] = set()
-    for view in ("map", "lines", "computation", "effect", "generation"):
+    for view in ("map", "lines", "computation", "effect", "contrast", "generation"):
         shown.page.click(f"[data-view={view}]")
         buttons = shown.page.locator(".jk-help" if view == "map" else ".jk-tabs .jk-help")
         if view == "map":

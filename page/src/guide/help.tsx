@@ -14,6 +14,7 @@ export const TERMS: Record<View, Term[]> = {
   computation: ["query", "key", "score", "scale", "bias", "mask", "softmax", "value"],
   effect: ["effect", "metric", "edge", "weight", "control"],
   image: ["patch", "query", "weight"],
+  contrast: ["logitDifference", "patching", "head", "mlp", "residual", "weight"],
   generation: ["generation", "prediction", "token"],
 };
 

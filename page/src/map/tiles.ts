@@ -16,6 +16,7 @@ export interface MapId {
   site: number;
   head: number;
   skipFirst: boolean; // without the first key, often an attention sink
+  contrast?: number; // of two inputs: "clean" is the first one, "edited" the second one
 }
 
 export interface TileId {
@@ -44,8 +45,9 @@ export interface VisibleValues {
   isExact: boolean;
 }
 
-export function nameMap({ run, shown, site, head, skipFirst }: MapId): string {
-  return `${run}/${shown}/${site}/${head}/${skipFirst ? 1 : 0}`;
+export function nameMap({ run, shown, site, head, skipFirst, contrast }: MapId): string {
+  const inputs = contrast === undefined ? "" : `contrast ${contrast}/`;
+  return `${run}/${inputs}${shown}/${site}/${head}/${skipFirst ? 1 : 0}`;
 }
 
 export class TileStore {
@@ -122,8 +124,8 @@ export class TileStore {
     const task = `${name}${preview}`;
     this.loading.add(task);
     try {
-      const { run, shown: show, site, head, skipFirst: skip_first } = map;
-      const fields = { run, show, site, head, ...tile, preview, skip_first };
+      const { run, shown: show, site, head, skipFirst: skip_first, contrast } = map;
+      const fields = { run, show, site, head, ...tile, preview, skip_first, contrast };
       const { body, buffers } = await this.client.ask("tiles", fields);
       if (run !== this.run) return;
       const earlier = this.tiles.get(name);
@@ -172,8 +174,9 @@ export class TileStore {
 
   /** Load the exact weights of a rectangle. */
   async loadValues(map: MapId, row: number, column: number, rows: number, columns: number): Promise<VisibleValues> {
-    const { run, shown: show, site, head } = map;
+    const { run, shown: show, site, head, contrast } = map;
     const { body, buffers } = await this.client.ask("values", {
+      contrast,
       run,
       show,
       site,

@@ -2,10 +2,11 @@
 
 import type { ComponentChild } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { useApp, type View } from "../app";
+import { type App, useApp, type View } from "../app";
 import { exportPng, exportSvg } from "../export";
 import type { Run } from "../protocol";
 import { AnswerView } from "../answer/answer_view";
+import { ContrastView } from "../contrast/contrast_view";
 import { PassageStrip } from "../answer/passage_strip";
 import { ExampleNote } from "../guide/example_note";
 import { Help, TERMS } from "../guide/help";
@@ -86,12 +87,13 @@ function Attention() {
 }
 
 /** The views of the centre, in the order of their tabs; some fit only some runs. */
-const VIEWS: Record<View, { Content: () => ComponentChild; fits?: (run: Run) => boolean }> = {
+const VIEWS: Record<View, { Content: () => ComponentChild; fits?: (run: Run, app: App) => boolean }> = {
   image: { Content: ImageView, fits: (run) => run.image !== null },
   map: { Content: MapView },
   lines: { Content: LinesView },
   computation: { Content: Computation },
   effect: { Content: EffectView },
+  contrast: { Content: ContrastView, fits: (run, app) => app.can("contrast") && run.answered === null },
   generation: { Content: GenerationView, fits: (run) => run.model.predicts === "next token" },
 };
 
@@ -99,7 +101,7 @@ function ViewTabs() {
   const app = useApp();
   const words = app.words.value;
   const run = app.run.current.value;
-  const views = (Object.keys(VIEWS) as View[]).filter((view) => !VIEWS[view].fits || (run && VIEWS[view].fits(run)));
+  const views = (Object.keys(VIEWS) as View[]).filter((view) => !VIEWS[view].fits || (run && VIEWS[view].fits(run, app)));
   const move = (event: KeyboardEvent) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (!step) return;

@@ -8,7 +8,7 @@ const WIDTH = 160;
 
 export type LegendKind = "weight" | "difference" | "overlay";
 
-export function Legend({ kind, most }: { kind: LegendKind; most: number }) {
+export function Legend({ kind, most, title }: { kind: LegendKind; most: number; title?: string }) {
   const isDifference = kind === "difference";
   const app = useApp();
   const words = app.words.value;
@@ -45,7 +45,7 @@ export function Legend({ kind, most }: { kind: LegendKind; most: number }) {
           <span key={index}>{Number(tick.toPrecision(2)).toString().replace("-", "−")}</span>
         ))}
       </div>
-      <small>{isDifference ? words.differenceScale : words.weightScale}</small>
+      <small>{title ?? (isDifference ? words.differenceScale : words.weightScale)}</small>
     </div>
   );
 }

@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { listPassageCuts } from "../cuts";
 import { type App, useApp } from "../app";
 import { cssColour, inkOn, weightColour } from "../colour";
+import { CompareButton } from "../contrast/compare_button";
 import { describeHead, formatPercent } from "../describe";
 import { Help } from "../guide/help";
 import type { Prediction, Run, Sequence } from "../protocol";
@@ -41,7 +42,10 @@ export function TextStrip() {
             weights={site?.key_sequence === "target" ? weights.value : null}
           />
         )}
-        <p class="jk-hint">{hasShades ? describeShades(app) : "\u00a0"}</p>
+        <p class="jk-hint jk-strip-foot">
+          {hasShades ? describeShades(app) : "\u00a0"}
+          <CompareButton />
+        </p>
       </div>
       <Predictions app={app} run={run} />
     </section>

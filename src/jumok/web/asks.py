@@ -24,6 +24,8 @@ from .messages import (
     Number,
     Over,
     Pass,
+    PatchedPart,
+    PatchPart,
     Selection,
     Sequence,
     Shown,
@@ -36,6 +38,8 @@ MAX_NAME = 1_000  # characters of a model's name
 MAX_EDITS = 200
 MAX_GENERATED = 64  # tokens
 MAX_THUMBNAIL = 256  # cells
+MAX_PATCHES = 500
+MAX_TOKEN = 200  # characters of a typed token
 MAX_SENTENCE = 200  # characters of an explanation, which may repeat what was sent
 
 
@@ -125,12 +129,13 @@ class ThumbnailsAsk(RunPartAsk):
     size: Annotated[int, Meta(ge=1, le=MAX_THUMBNAIL)]
 
 
-class HeadAsk(RunPartAsk):
+class HeadAsk(RunPartAsk, kw_only=True):
     """An ask about one head."""
 
     show: Shown
     site: Index
     head: Index
+    contrast: Index | None = None  # of that contrast: "clean" is the first input, "edited" the second one
 
 
 class TilesAsk(HeadAsk):
@@ -245,6 +250,36 @@ class EffectAsk(RunPartAsk):
     key: Index | None = None
 
 
+class TwoInputsAsk(RunPartAsk, kw_only=True):
+    """An ask about the input of a run and a second one, or about two models."""
+
+    queue = "runs"
+    text: Annotated[str, Meta(max_length=MAX_TEXT)] | None = None  # null: the same input
+    model: Annotated[str, Meta(max_length=MAX_NAME)] | None = None  # null: the same model
+    right: Index | Annotated[str, Meta(max_length=MAX_TOKEN)] | None = None  # token of the metric; null: chosen
+    wrong: Index | Annotated[str, Meta(max_length=MAX_TOKEN)] | None = None
+
+
+class ContrastAsk(TwoInputsAsk):
+    """Compare the input of a run with a second one, or its model with a second one."""
+
+    body = messages.Contrast
+
+
+class SweepAsk(TwoInputsAsk):
+    """Patch every part of the first input into the second one, one at a time."""
+
+    body = messages.Sweep
+    part: PatchPart
+
+
+class PatchAsk(TwoInputsAsk):
+    """Patch several parts of the first input into the second one together."""
+
+    body = messages.Patched
+    patches: Annotated[list[PatchedPart], Meta(max_length=MAX_PATCHES)]
+
+
 class SaveAsk(RunPartAsk):
     """Write what is shown as one HTML file."""
 
@@ -271,6 +306,7 @@ ASKS = (
         ListeningAsk,
     ),
     *(EffectAsk, KindsAsk, SaveAsk),
+    *(ContrastAsk, SweepAsk, PatchAsk),
     *QUESTION_ASKS,
 )
 AnyAsk: Any = reduce(or_, ASKS)

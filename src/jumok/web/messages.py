@@ -28,6 +28,7 @@ StepName = Literal["query", "key", "product", "scale", "bias", "mask", "softmax"
 # why there is no residual stream (the first three), or no logit lens
 StreamGap = Literal["long input", "maps only", "no stream", "no tokens", "encoder", "unknown norm"]
 PartName = Literal["attention", "cross-attention", "mlp"]
+PatchPart = Literal["attention", "mlp", "residual"]
 Reason = Literal["busy", "cancelled", "outdated", "invalid", "internal"]  # why an ask failed
 
 Index = Annotated[int, Meta(ge=0, le=MAX_ID)]
@@ -43,6 +44,15 @@ class Selection(Struct):
     head: Index
     query: Index | None = None
     key: Index | None = None
+
+
+class PatchedPart(Struct):
+    """A head at all positions, or an MLP or the residual stream at one position of the second input or at all."""
+
+    part: PatchPart
+    site: Index
+    head: Index | None = None
+    position: Index | None = None
 
 
 class ModelEntry(Struct):
@@ -390,6 +400,70 @@ class Layers(Struct):
     candidates: list[Candidate]  # the logit lens of the embedding: what enters the first block
     layers: list[Layer]  # empty: only the sizes are known
     gap: StreamGap | None  # why there is no residual stream, or no logit lens
+
+
+class ContrastMetric(Struct):
+    """The logit of one token (or class) minus that of another; or, without tokens, a number that the model predicts."""
+
+    right: Candidate | None  # with their probabilities for the first input
+    wrong: Candidate | None
+    clean: float  # of the first input
+    corrupted: float  # of the second input
+
+
+class SharedCandidate(Struct):
+    """A token or class with its probability for both inputs."""
+
+    label: str
+    id: int
+    clean: float
+    corrupted: float
+
+
+class Contrast(Struct):
+    """A second input beside that of a run, without edits. Buffer 0: float32, one number for each head in the order of
+    `run.sites`: how far its rows are from those of the second input, from 0 (equal) to 1 (the mean of half the sum of
+    absolute differences); empty for long inputs."""
+
+    contrast: int  # `tiles`, `values` and `line` name it; their clean pass is the first input, the edited the second
+    model: str  # that reads the second input
+    source: list[str]  # labels of the second input
+    target: list[str]
+    pairs: dict[Sequence, list[tuple[int | None, int | None]]]  # aligned positions: rows and columns of the maps
+    position: int | None  # of the second input, where its prediction is measured; null: of the whole input
+    candidates: list[SharedCandidate]  # the most probable ones of each input
+    metric: ContrastMetric | None  # null: `note` says why
+    change: float | None  # Kullback-Leibler divergence of these predictions in nats, first || second
+    can_patch: bool
+    note: str | None  # a sentence that the user must read
+    seconds: float
+
+
+class SweepLayer(Struct):
+    """A layer whose parts were patched."""
+
+    name: str
+    site: int  # an attention of it
+
+
+class Sweep(Struct):
+    """What patches of the first input, one at a time, change in the second one. Buffer 0: float32 [layers, columns],
+    the metric with a patch minus that without it, for each head or position of the second input; NaN: none."""
+
+    part: PatchPart
+    layers: list[SweepLayer]
+    columns: int
+    metric: ContrastMetric
+    seconds: float
+    code: str  # Python that measures it
+
+
+class Patched(Struct):
+    """The second input with parts of the first one."""
+
+    value: float  # of the metric
+    probabilities: list[float]  # of the candidates of the contrast
+    code: str
 
 
 class HeadFacts(Struct):

@@ -56,6 +56,7 @@ class Pass:
     kind: Predicts
     kinds: Kinds | None = None
     effects: dict[str, Effects] = field(default_factory=dict)  # of "heads" or "edges"
+    contrast: Any = None  # the last second input that it was compared with (answers/contrast.py)
 
 
 @dataclass
@@ -248,7 +249,7 @@ def _describe_predictions(
         has_positions = answer.tensor.dim() == 3
         return kind, predictions.describe_class_predictions(
             answer.tensor[0] if has_positions else answer.tensor[:1],
-            lambda number: _name_label_class(opened, number),
+            lambda number: name_label_class(opened, number),
             is_independent=isinstance(model, Model) and model.independent_classes,
             has_positions=has_positions,
         )
@@ -257,7 +258,8 @@ def _describe_predictions(
     return kind, Predictions([], None)
 
 
-def _name_label_class(opened: OpenedModel, number: int) -> str:
+def name_label_class(opened: OpenedModel, number: int) -> str:
+    """Return the label of a class, or its number."""
     if isinstance(opened.loaded, Loaded):
         labels = opened.loaded.labels
         return labels[number] if labels is not None and number < len(labels) else f"class {number}"

@@ -227,9 +227,7 @@ class Session:
             self._send(job.send, message)
 
     def _answer_run(self, job: Job, ask: asks.RunAsk) -> Reply:
-        listed = self._listed.get(ask.model)
-        if listed is None:
-            raise ArgumentError(f"there is no model {ask.model[:80]!r} in the list of models")
+        listed = self._find_listed(ask.model)
         job.report(0, 0, "importing")
         from .inspection import inspect_model, read_page_edits
 
@@ -269,7 +267,15 @@ class Session:
         with self._lock:
             if self._answerer is None:
                 self._answerer = Answerer()
-        return self._answerer.answer(inspection, job)
+        other = None
+        if isinstance(job.ask, asks.TwoInputsAsk) and job.ask.model is not None:
+            other = self._open(self._find_listed(job.ask.model), job)
+        return self._answerer.answer(inspection, job, other)
+
+    def _find_listed(self, name: str) -> ListedModel:
+        if name not in self._listed:
+            raise ArgumentError(f"there is no model {name[:80]!r} in the list of models")
+        return self._listed[name]
 
     def _list_models(self) -> dict[str, ListedModel]:
         """Return the models that the page can choose; where it answers questions, the reader only."""

@@ -17,8 +17,11 @@ from jumok.web.inspection import Inspection
 from jumok.web.maps import tiles
 from jumok.web.maps.site_maps import SiteMap
 from jumok.web.messages import Reply
+from jumok.web.opened_model import OpenedModel
 from jumok.web.work_queue import Job
 
+from .contrast import answer_contrast
+from .contrast_patches import answer_patch, answer_sweep
 from .head_measures import describe_kinds, list_cell_weights, measure_effects
 from .head_steps import describe_steps
 from .layer_stream import describe_layers
@@ -26,7 +29,12 @@ from .python_code import write_code
 from .token_weights import describe_token
 
 MAX_VALUES = 4096  # exact weights in one answer
-MODEL_ASKS = (asks.KindsAsk, asks.EffectAsk)  # they run the model, and choose its number of threads
+MODEL_ASKS = (asks.KindsAsk, asks.EffectAsk, asks.TwoInputsAsk)  # they run the model, and choose its number of threads
+TWO_INPUTS_ANSWERS: dict[type[asks.Ask], Callable[..., Reply]] = {
+    asks.ContrastAsk: answer_contrast,
+    asks.SweepAsk: answer_sweep,
+    asks.PatchAsk: answer_patch,
+}
 
 
 class Answerer:
@@ -51,11 +59,13 @@ class Answerer:
             asks.SaveAsk: _answer_save,
         }
 
-    def answer(self, inspection: Inspection, job: Job) -> Reply:
-        """Return the body and the buffers of an answer."""
+    def answer(self, inspection: Inspection, job: Job, other: OpenedModel | None = None) -> Reply:
+        """Return the body and the buffers of an answer; ``other`` is the model that reads a second input."""
         # one thread: these small products gain nothing from a second one, and beside a busy program they lose a lot
         threads = nullcontext() if isinstance(job.ask, MODEL_ASKS) else use_threads(1)
         with threads, torch.no_grad():  # the biases and scores of a capture may be parameters
+            if isinstance(job.ask, asks.TwoInputsAsk):
+                return TWO_INPUTS_ANSWERS[type(job.ask)](inspection, job.ask, job, other or inspection.opened)
             return self._answers[type(job.ask)](inspection, job.ask, job)
 
     def _answer_thumbnails(self, inspection: Inspection, ask: asks.ThumbnailsAsk, job: Job) -> Reply:
@@ -83,7 +93,10 @@ class Answerer:
             rows, columns = cells.shape
             return messages.Tile(rows, columns, is_preview), encode(cells).tobytes()
 
-        serials = tuple(shown.serial for shown in inspection.list_passes(ask.show))
+        if ask.contrast is None:
+            serials = tuple(shown.serial for shown in inspection.list_passes(ask.show))
+        else:
+            serials = (inspection.clean.serial, ask.contrast, {"clean": 0, "edited": 1, "difference": 2}[ask.show])
         part = (ask.site, ask.head, ask.level, ask.row, ask.column, ask.preview, ask.skip_first)
         body, content = self._tiles.get((serials, *part), compute)
         return body, (content,)
@@ -189,6 +202,11 @@ def _get_sound(inspection: Inspection) -> Sound:
 def _find_maps(inspection: Inspection, ask: asks.HeadAsk) -> list[SiteMap]:
     """Return the maps that an ask names: two for a difference."""
     _check_head(inspection, ask.site, ask.head)
+    if ask.contrast is not None:
+        contrast = inspection.clean.contrast
+        if contrast is None or contrast.number != ask.contrast:
+            raise ArgumentError(f"contrast {ask.contrast:,} is not the last one of this run; ask for it again")
+        return list(contrast.list_maps(ask.show, ask.site))
     return [shown.maps[ask.site] for shown in inspection.list_passes(ask.show)]
 
 
