@@ -17,8 +17,8 @@ WEB = ROOT / "src" / "jumok" / "web"
 PROTOCOL = ROOT / "page" / "src" / "protocol.ts"
 HEADER = """/** The messages of the page, generated from src/jumok/web/messages.py and asks.py by `make page`.
  *
- * The page asks: one JSON object with the fields `ask` and `id`, and those of `Asks`. Whatever carries the messages, an
- * answer is a JSON head plus binary buffers, whose numbers are little-endian:
+ * The page asks: one JSON object with the fields `ask`, `id` and `language`, and those of `Asks`. Whatever carries the
+ * messages, an answer is a JSON head plus binary buffers, whose numbers are little-endian:
  *
  *     { "answer": id, "body": ..., "buffers": [byte lengths] }   and the buffers; or one of
  *     Failure, Progress, { "state": State }
@@ -124,7 +124,7 @@ class Module:
             rows.append(f"  {name}: {{ fields: {node.name}; body: {body} }};")
         return "\n".join(
             [
-                "/** The fields of each ask besides `ask` and `id`, and the body of its answer. */",
+                "/** The fields of each ask besides `ask`, `id` and `language`, and the body of its answer. */",
                 "export interface Asks {",
                 *rows,
                 "}",

@@ -70,6 +70,7 @@ export class App {
   private readonly linked: LinkState = {};
   private readonly token: string = "";
   private readonly stopLink: () => void = () => {};
+  private readonly stopLanguage: () => void;
 
   constructor(
     readonly client: Client,
@@ -79,6 +80,7 @@ export class App {
     this.selection = new SelectionState(this);
     this.theme.value = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
     this.language.value = chooseLanguage(navigator.languages);
+    this.stopLanguage = effect(() => void (client.language = this.language.value));
     client.onState = (state) => this.receiveState(state);
     client.onClose = (reason) => (this.closed.value = reason);
     if (hasAddress) {
@@ -89,6 +91,7 @@ export class App {
 
   dispose(): void {
     this.stopLink();
+    this.stopLanguage();
     this.selection.dispose();
     this.contrast.dispose();
     this.run.dispose();
@@ -181,7 +184,7 @@ export class App {
     const run = this.run.current.value;
     if (!run) return;
     try {
-      const { body, buffers } = await this.client.ask("save", { run: run.run, selection: this.selection.current.value, language: this.language.value });
+      const { body, buffers } = await this.client.ask("save", { run: run.run, selection: this.selection.current.value });
       download(new Blob([buffers[0].slice()], { type: "text/html" }), body.name);
     } catch (error) {
       this.fail(error);

@@ -1,7 +1,7 @@
 /** The messages of the page, generated from src/jumok/web/messages.py and asks.py by `make page`.
  *
- * The page asks: one JSON object with the fields `ask` and `id`, and those of `Asks`. Whatever carries the messages, an
- * answer is a JSON head plus binary buffers, whose numbers are little-endian:
+ * The page asks: one JSON object with the fields `ask`, `id` and `language`, and those of `Asks`. Whatever carries the
+ * messages, an answer is a JSON head plus binary buffers, whose numbers are little-endian:
  *
  *     { "answer": id, "body": ..., "buffers": [byte lengths] }   and the buffers; or one of
  *     Failure, Progress, { "state": State }
@@ -731,7 +731,6 @@ export interface StepsAsk extends RunPartAsk {
   site: number;
   head: number;
   query: number;
-  language?: Language;
 }
 
 /** The residual stream of a token through all blocks, with the logit lens. */
@@ -804,10 +803,9 @@ export interface PatchAsk extends TwoInputsAsk {
 /** Write what is shown as one HTML file. */
 export interface SaveAsk extends RunPartAsk {
   selection?: Selection | null;
-  language?: Language | null;
 }
 
-/** The fields of each ask besides `ask` and `id`, and the body of its answer. */
+/** The fields of each ask besides `ask`, `id` and `language`, and the body of its answer. */
 export interface Asks {
   hello: { fields: HelloAsk; body: Hello };
   select: { fields: SelectAsk; body: Nothing };

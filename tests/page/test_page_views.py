@@ -187,6 +187,10 @@ def test_korean_and_dark(address: str, open_page: OpenPage) -> None:
     shown = open_page(address, locale="ko-KR", color_scheme="dark")
     assert shown.page.locator(".jumok").get_attribute("data-theme") == "dark"
     assert shown.page.locator("[data-view=map]").inner_text() == "맵"
+    shown.page.fill("textarea", "a" * 600)
+    shown.page.keyboard.press("Enter")
+    # the session runs in another language than this page
+    assert "텍스트의 토큰은 600개인데" in shown.page.locator(".jk-error").inner_text()
     shown.page.click("[data-action=language]")
     assert shown.page.locator("[data-view=map]").inner_text() == "Map"
     shown.page.click("[data-action=theme]")

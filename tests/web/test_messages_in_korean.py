@@ -6,6 +6,8 @@ from page_client import PageClient
 
 from jumok.web.session import Session, Start
 
+TEXT = "the cat"
+
 
 def test_errors_and_notes_are_in_the_language_of_the_session() -> None:
     session = Session(Start("tiny", "the cat; the", language="ko"))
@@ -21,3 +23,13 @@ def test_errors_and_notes_are_in_the_language_of_the_session() -> None:
         assert "in the list of models" in str(PageClient(session).fail("run", model="no-model", text="", edits=[]))
     finally:
         session.close()
+
+
+def test_an_ask_names_the_language_of_its_page(client) -> None:
+    refused = {"model": "tiny", "text": "the cat", "edits": [{"edit": "Scale", "temperature": 1e-300}]}
+    assert str(client.fail("run", **refused)).startswith("edit 1: temperature must be")
+    assert str(client.fail("run", language="ko", **refused)).startswith("편집 1: 온도: 1e-06 이상인")
+    unknown = client.fail("run", language="ko", model="translator", text="용가리 붕붕")
+    assert str(unknown).startswith("이 모델의 어휘에 없는 단어가 있습니다: 용가리")
+    assert "정수여야" in str(client.fail("kinds", language="ko", run="1"))
+    assert client.fail("kinds", language="fr", run=1).reason == "invalid"

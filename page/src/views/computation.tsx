@@ -17,7 +17,6 @@ export function Computation() {
   const site = app.selection.site.value;
   const { site: siteIndex, head, query } = app.selection.current.value;
   const pass = app.pass.value;
-  const language = app.language.value;
   const steps = useSignal<Steps | null>(null);
   const failure = useSignal<string | null>(null);
   const shown = useSignal(100); // the number of steps that are visible
@@ -26,7 +25,7 @@ export function Computation() {
   useAnswer(
     app,
     "steps",
-    run && query !== null ? { run: run.run, show: pass, site: siteIndex, head, query, language } : null,
+    run && query !== null ? { run: run.run, show: pass, site: siteIndex, head, query } : null,
     ({ body }) => {
       steps.value = body;
       failure.value = null;

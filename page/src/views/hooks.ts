@@ -29,7 +29,7 @@ export function useAnswer<Name extends keyof Asks>(
     return () => {
       isCurrent = false;
     };
-  }, [JSON.stringify(fields)]);
+  }, [JSON.stringify(fields), app.language.value]); // answers contain sentences
 }
 
 /** Load the weights of the selected token in the selected head: as a query the row of the map, as a key the column. They

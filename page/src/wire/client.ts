@@ -1,6 +1,6 @@
 /** Ask a session and receive its answers, whatever carries the messages. */
 
-import type { Asks, Failure, Progress, State } from "../protocol";
+import type { Asks, Failure, Language, Progress, State } from "../protocol";
 
 export type Buffers = Uint8Array[];
 
@@ -42,6 +42,9 @@ export class Client {
   private lastId = 0;
   private closedBecause: string | null = null;
 
+  /** Of the sentences in the answers. */
+  language: Language | null = null;
+
   /** Called with what the session sends without an ask. */
   onState: (state: State) => void = () => {};
   onClose: (reason: string) => void = () => {};
@@ -68,7 +71,7 @@ export class Client {
         return;
       }
       this.pending.set(id, { resolve, reject, onProgress });
-      this.carrier.send({ ask: name, id, ...fields });
+      this.carrier.send({ ask: name, id, language: this.language, ...fields });
     });
   }
 

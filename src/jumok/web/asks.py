@@ -43,13 +43,14 @@ MAX_TOKEN = 200  # characters of a typed token
 MAX_SENTENCE = 200  # characters of an explanation, which may repeat what was sent
 
 
-class Ask(Struct, tag_field="ask", tag=lambda name: name.removesuffix("Ask").lower()):
+class Ask(Struct, kw_only=True, tag_field="ask", tag=lambda name: name.removesuffix("Ask").lower()):
     """An ask of the page."""
 
     body: ClassVar[type] = messages.Nothing
     queue: ClassVar[str] = ""  # of the session: "maps" or "runs"; "" is answered at once
     is_late: ClassVar[bool] = False  # other asks of the queue go first: the user waits for a tile
     id: AskId
+    language: Language | None = None  # of the sentences in the answer; null: that of the session
 
     @property
     def kind(self) -> str:
@@ -184,7 +185,6 @@ class StepsAsk(RunPartAsk):
     site: Index
     head: Index
     query: Index
-    language: Language = "en"
 
 
 class LayersAsk(RunPartAsk):
@@ -286,7 +286,6 @@ class SaveAsk(RunPartAsk):
     body = messages.SavedFile
     queue = "runs"
     selection: Selection | None = None
-    language: Language | None = None
 
 
 QUESTION_ASKS = (QuestionAsk, EvidenceAsk, CutAsk)  # about the files of a folder

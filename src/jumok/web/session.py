@@ -8,12 +8,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
 from jumok import __version__
 from jumok.errors import ArgumentError, JumokError
+from jumok.reporting import use_language
 from jumok.translation import translate
 
 from . import asks, messages
@@ -87,7 +88,8 @@ class Session:
         try:
             ask = read_ask(fields)
         except ArgumentError as error:
-            self._fail(send, read_id(fields), str(error), "invalid")
+            language = fields.get("language") if isinstance(fields, dict) else None
+            self._fail(send, read_id(fields), str(error), "invalid", language)
             return
         if ask.queue:
             self._enqueue(Job(ask, send))
@@ -188,7 +190,7 @@ class Session:
         queue = self._run_queue if job.ask.queue == "runs" else self._map_queue
         if not queue.put(job):
             message = "this session is busy with other computations; try again in a moment"
-            self._fail(job.send, job.ask.id, message, "busy")
+            self._fail(job.send, job.ask.id, message, "busy", job.ask.language)
 
     def _drop_outdated(self, send: Send, queues: tuple[WorkQueue, ...]) -> None:
         def selects(job: Job) -> bool:
@@ -200,7 +202,12 @@ class Session:
         self._run_queue.stop_running(selects, "outdated")
 
     def _run_job(self, job: Job) -> None:
-        """Answer a job in the thread of its queue; every failure becomes a message."""
+        """Answer a job in the thread of its queue, in the language of its page."""
+        with use_language(job.ask.language or self.start.language):
+            self._answer_job(job)
+
+    def _answer_job(self, job: Job) -> None:
+        """Answer a job; every failure becomes a message."""
         try:
             if isinstance(job.ask, asks.RunAsk):
                 answer = self._answer_run(job, job.ask)
@@ -211,18 +218,18 @@ class Session:
                 answer = self._answer_about_run(job)
             if not isinstance(job.ask, asks.RunAsk):  # the client must learn of a run that is published
                 job.check()  # an answer after a cancellation would come too late
-            self._translate(answer[0])
+            self._translate(answer[0], job.ask.language or self.start.language)
             message = build_answer(job.ask.id, *answer)
         except Stopped:
             self._fail_stopped(job, job.stop_reason or "cancelled")
         except _OutdatedError:
             self._fail_stopped(job, "outdated")
         except JumokError as error:
-            self._fail(job.send, job.ask.id, str(error), "invalid")
+            self._fail(job.send, job.ask.id, str(error), "invalid", job.ask.language)
         except Exception:
             logger.exception("the ask %s failed", job.ask.kind)
             sentence = "this failed because of an error in the program; the terminal or notebook shows its log"
-            self._fail(job.send, job.ask.id, sentence, "internal")
+            self._fail(job.send, job.ask.id, sentence, "internal", job.ask.language)
         else:
             self._send(job.send, message)
 
@@ -328,19 +335,21 @@ class Session:
                 logger.exception("a watcher of the session failed")
 
     def _fail_stopped(self, job: Job, reason: Any) -> None:
-        self._fail(job.send, job.ask.id, REASON_SENTENCES[reason], reason)
+        self._fail(job.send, job.ask.id, REASON_SENTENCES[reason], reason, job.ask.language)
 
-    def _fail(self, send: Send, ask_id: Any, sentence: str, reason: messages.Reason) -> None:
-        self._send(send, build_failure(ask_id, translate(sentence, self.start.language), reason))
+    def _fail(self, send: Send, ask_id: Any, sentence: str, reason: messages.Reason, language: Any) -> None:
+        """Send why an ask failed, in the language of the page; without a valid one, in that of the session."""
+        chosen = language if language in get_args(messages.Language) else self.start.language
+        self._send(send, build_failure(ask_id, translate(sentence, chosen), reason))
 
-    def _translate(self, body: Any) -> None:
+    def _translate(self, body: Any, language: messages.Language | None) -> None:
         """Translate the sentences of an answer that the user reads; the page has the words of all others."""
         for part in (body, getattr(body, "model", None)):
             for name in ("note", "reason"):
                 if isinstance(text := getattr(part, name, None), str):
-                    setattr(part, name, translate(text, self.start.language))
+                    setattr(part, name, translate(text, language))
         if isinstance(body, messages.Run):
-            body.notes = [translate(note, self.start.language) for note in body.notes]
+            body.notes = [translate(note, language) for note in body.notes]
 
     def _send(self, send: Send, message: Message) -> None:
         """Send a message; a client whose connection fails is forgotten."""

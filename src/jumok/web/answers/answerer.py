@@ -163,7 +163,7 @@ def _answer_steps(inspection: Inspection, ask: asks.StepsAsk, job: Job) -> Reply
     _check_head(inspection, ask.site, ask.head)
     shown = inspection.get_pass(ask.show)
     check_index("query", ask.query, shown.maps[ask.site].queries)
-    return describe_steps(shown, ask.site, ask.head, ask.query, ask.language), ()
+    return describe_steps(shown, ask.site, ask.head, ask.query, ask.language or "en"), ()
 
 
 def _answer_kinds(inspection: Inspection, ask: asks.KindsAsk, job: Job) -> Reply:
