@@ -620,7 +620,7 @@ export const ko: Words = {
       inFile: "저장한 파일에서는 모델을 다시 실행할 수 없습니다. ‘정말 중요한가?’ 탭을 열면 저장하기 전에 잰 효과가 있을 때 볼 수 있습니다.",
       lookOnly: "이 모델은 편집할 수 없습니다. 다른 모델로 둘러보세요.",
       done: "그것 없이 모델을 다시 실행했습니다. 예측을 비교해 보고, Ctrl+Z로 되돌리세요.",
-      changed: (label, clean, edited) => `“${label}”의 확률이 ${clean}에서 ${edited}로 바뀌었습니다. 중요한 연결이었습니다. Ctrl+Z로 되돌리고 다른 것도 끊어 보세요.`,
+      changed: (label, clean, edited) => `“${label}”의 확률이 ${clean}에서 ${edited}로 바뀌었습니다. 예측에 중요했습니다. Ctrl+Z로 되돌리고 다른 것도 끊어 보세요.`,
       same: (label, clean, edited) =>
         `“${label}”의 확률은 ${clean}에서 ${edited}로, 거의 그대로입니다. 그곳을 보긴 했지만 여기서는 중요하지 않았습니다. Ctrl+Z로 되돌리고 다른 것도 끊어 보세요.`,
     },

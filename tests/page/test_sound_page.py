@@ -168,7 +168,7 @@ def test_the_keyboard_plays_selects_and_hides_in_korean(open_page: OpenPage, sou
     for _ in range(3):
         shown.page.keyboard.press("Shift+ArrowRight")
     assert shown.page.locator("[data-action=hide-sound]").inner_text() == "0.40–0.70초 숨기기"
-    assert "고른 구간: 0.40초부터 0.70초까지" in shown.page.locator(".jk-live").first.inner_text()
+    assert "고른 구간: 0.40초부터 0.70초까지" in shown.page.locator(".jumok > div.jk-live").inner_text()
     shown.page.keyboard.press("Delete")
     shown.wait_for_edits(1)
     assert read_transcripts(shown)[1] != "도 파 미"
