@@ -74,15 +74,17 @@ def read_residual_stream(model: nn.Module, capture: Capture, sequence: str, posi
     return list(_add_parts(model, reader, inputs, sites_by_block))
 
 
-def compute_stream_logits(model: nn.Module, stream: Vector) -> Float[Tensor, " token"] | None:
-    """Return the token logits that a model computes from a vector of the residual stream: its last norm, then its
+def compute_stream_logits(
+    model: nn.Module, streams: Float[Tensor, "stream width"]
+) -> Float[Tensor, "stream token"] | None:
+    """Return the token logits that a model computes from vectors of the residual stream: its last norm, then its
     output layer. None if the model predicts no tokens, or its last norm is not known."""
     with torch.no_grad():
         if isinstance(model, Model):
-            logits = model.compute_logits(stream[None, None])
-            return None if logits is None else logits[0, 0]
+            logits = model.compute_logits(streams[None])
+            return None if logits is None else logits[0]
         head = find_output_head(model)
-        return None if head is None else head.output(stream if head.norm is None else head.norm(stream))
+        return None if head is None else head.output(streams if head.norm is None else head.norm(streams))
 
 
 @dataclass(frozen=True)

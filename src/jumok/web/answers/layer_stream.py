@@ -35,9 +35,8 @@ def describe_layers(inspection: Inspection, shown: Pass, sequence: messages.Sequ
         if max(len(inspection.labelled.source), len(inspection.labelled.target)) > MAX_STREAM_POSITIONS:
             gap = "long input"
 
-    def look(stream: Tensor | None) -> list[messages.Candidate]:
-        return [] if gap is not None or stream is None else _read_candidates(inspection, stream)
-
+    streams = [blocks[0].before, *(block.after for block in blocks)] if blocks else []
+    candidates = _read_candidates(inspection, streams) if gap is None else [[] for _ in streams]
     sites = [site for site in inspection.sites if capture.sites.get_sides(site).queries == sequence]
     attention = capture.attentions[(sites or inspection.sites)[0]]  # an encoder of LSTMs has none
     first = attention.calls[0]
@@ -50,7 +49,7 @@ def describe_layers(inspection: Inspection, shown: Pass, sequence: messages.Sequ
         head_width=first.query.shape[-1] if has_keys else None,
         hidden=None if width is None else _find_inner_width(model, width),
         outputs=None if shown.predictions.last is None else len(shown.predictions.last),
-        candidates=look(blocks[0].before) if blocks else [],
+        candidates=candidates[0] if candidates else [],
         layers=[
             messages.Layer(
                 name=block.name,
@@ -65,9 +64,9 @@ def describe_layers(inspection: Inspection, shown: Pass, sequence: messages.Sequ
                     for step in block.steps
                 ],
                 after=None if block.after is None else _measure(block.after),
-                candidates=look(block.after),
+                candidates=best,
             )
-            for block in blocks
+            for block, best in zip(blocks, candidates[1:], strict=True)
         ],
         gap=gap,
     )
@@ -86,29 +85,35 @@ def _explain_missing_lens(
     # the norm of a model of transformers is found by its name, so the last prediction must follow from it
     length = len(inspection.labelled.target or inspection.labelled.source)
     final = read_residual_stream(inspection.opened.model, shown.capture, sequence, length - 1)[-1].after
-    probabilities = None if final is None else _predict(inspection, final)
+    probabilities = None if final is None else _predict(inspection, final[None])
     if probabilities is None or not shown.predictions.rows:
         return "unknown norm"
     expected = {candidate.id: candidate.probability for candidate in shown.predictions.rows[-1].candidates}
-    is_same = all(abs(float(probabilities[token]) - share) <= TOLERANCE for token, share in expected.items())
+    is_same = all(abs(float(probabilities[0, token]) - share) <= TOLERANCE for token, share in expected.items())
     return None if is_same else "unknown norm"
 
 
-def _read_candidates(inspection: Inspection, stream: Tensor) -> list[messages.Candidate]:
-    probabilities = _predict(inspection, stream)
+def _read_candidates(inspection: Inspection, streams: list[Tensor | None]) -> list[list[messages.Candidate]]:
+    """Return the most probable tokens of each vector, from one product with the output layer, which may be large."""
+    known = [index for index, stream in enumerate(streams) if stream is not None]
+    probabilities = _predict(inspection, torch.stack([stream for stream in streams if stream is not None]))
+    candidates: list[list[messages.Candidate]] = [[] for _ in streams]
     if probabilities is None:
-        return []
-    largest, ids = probabilities.topk(min(CANDIDATES, len(probabilities)))
+        return candidates
+    largest, ids = probabilities.topk(min(CANDIDATES, probabilities.shape[-1]))
     tokenizer = inspection.opened.loaded.tokenizer
-    names = [str(token) for token in ids.tolist()] if tokenizer is None else label_tokens(tokenizer, ids.tolist())
-    return [
-        messages.Candidate(name, token, _round(share))
-        for name, token, share in zip(names, ids.tolist(), largest.tolist(), strict=True)
-    ]
+    for index, tokens, shares in zip(known, ids.tolist(), largest.tolist(), strict=True):
+        names = [str(token) for token in tokens] if tokenizer is None else label_tokens(tokenizer, tokens)
+        candidates[index] = [
+            messages.Candidate(name, token, _round(share))
+            for name, token, share in zip(names, tokens, shares, strict=True)
+        ]
+    return candidates
 
 
-def _predict(inspection: Inspection, stream: Tensor) -> Tensor | None:
-    logits = compute_stream_logits(inspection.opened.model, stream)
+def _predict(inspection: Inspection, streams: Tensor) -> Tensor | None:
+    """Return the probabilities of all tokens for each vector."""
+    logits = compute_stream_logits(inspection.opened.model, streams)
     return None if logits is None else logits.float().softmax(-1).cpu()
 
 
