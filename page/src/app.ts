@@ -180,11 +180,13 @@ export class App {
     await copyText(body.code);
   }
 
-  async saveFile(): Promise<void> {
+  /** Save what is shown as one HTML file; a live one contains the model. */
+  async saveFile(live = false): Promise<void> {
     const run = this.run.current.value;
     if (!run) return;
     try {
-      const { body, buffers } = await this.client.ask("save", { run: run.run, selection: this.selection.current.value });
+      const fields = { run: run.run, selection: this.selection.current.value, live };
+      const { body, buffers } = await this.client.ask("save", fields);
       download(new Blob([buffers[0].slice()], { type: "text/html" }), body.name);
     } catch (error) {
       this.fail(error);

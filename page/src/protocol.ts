@@ -77,7 +77,7 @@ export interface Questions {
 /** What the page shows first. Sent at once, before torch is imported. */
 export interface Hello {
   version: string;
-  carrier: "server" | "widget" | "file";
+  carrier: "server" | "widget" | "file" | "live"; // "live": the page computes by itself
   can: string[]; // the asks that this session can answer; a saved file cannot `run`
   models: ModelEntry[];
   model: string;
@@ -151,6 +151,7 @@ export interface ShownModel {
   reason: string; // why it is not editable
   predicts: Predicts;
   has_tokenizer: boolean; // whether another text can be typed
+  can_live: boolean; // whether a page can compute it by itself
 }
 
 /** Positions that are patches of an image. */
@@ -803,6 +804,7 @@ export interface PatchAsk extends TwoInputsAsk {
 /** Write what is shown as one HTML file. */
 export interface SaveAsk extends RunPartAsk {
   selection?: Selection | null;
+  live?: boolean; // with the model, so that the file computes by itself
 }
 
 /** The fields of each ask besides `ask`, `id` and `language`, and the body of its answer. */

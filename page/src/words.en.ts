@@ -39,6 +39,8 @@ export const en = {
   generateHint: "Let the model continue the text with 12 tokens",
   copyLink: "Copy link",
   saveFile: "Save as HTML",
+  saveLive: "Save with model",
+  saveLiveHint: "One HTML file with the model in it: it runs other texts and edits in any browser, without Python",
   copied: "Copied",
   runDone: (positions: number, layers: number, edits: number) =>
     `${positions} positions, ${layers} attentions${edits ? `, ${edits} edits` : ""}`,
@@ -283,6 +285,7 @@ export const en = {
   controlRank: (rank: number, of: number) => `rank ${rank} of ${of}`,
   effectDone: (rows: number) => `${rows} effects measured`,
   notMeasured: "Not measured yet.",
+  edgesNeedPython: "A page that computes by itself measures heads; edges need Python: jumok effect MODEL TEXT --over edges",
   effectNeedsProgram: "A saved file cannot measure effects; it shows those that were measured before it was saved.",
   // image
   imageTitle: (query: string, head: string) => `Where ${query} looks in ${head}`,
@@ -756,6 +759,7 @@ export const en = {
   // notes
   unknownWords: (words: string) => `Not in the vocabulary: ${words}`,
   tooLong: (most: number) => `The text is too long; give at most ${most.toLocaleString("en")} characters.`,
+  liveFile: "This file contains the model and computes in your browser: type another text, edit, measure. Nothing leaves your machine.",
   savedFile: "Saved file: look around freely. To change the text or the edits, open the model with jumok look.",
 };
 

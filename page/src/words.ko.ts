@@ -32,6 +32,8 @@ export const ko: Words = {
   generateHint: "모델이 텍스트를 토큰 12개만큼 이어 쓰게 합니다",
   copyLink: "링크 복사",
   saveFile: "HTML로 저장",
+  saveLive: "모델과 함께 저장",
+  saveLiveHint: "모델까지 담은 HTML 파일 하나로 저장합니다. 파이썬 없이 어느 브라우저에서나 다른 텍스트와 편집을 실행할 수 있습니다",
   copied: "복사했습니다",
   runDone: (positions, layers, edits) => `위치 ${positions}개, 어텐션 ${layers}개${edits ? `, 편집 ${edits}개` : ""}`,
   inputTitle: "입력",
@@ -262,6 +264,7 @@ export const ko: Words = {
   controlRank: (rank, of) => `${of}개 중 ${rank}위`,
   effectDone: (rows) => `효과 ${rows}개를 쟀습니다`,
   notMeasured: "아직 재지 않았습니다.",
+  edgesNeedPython: "파이썬 없이 계산하는 페이지에서는 헤드의 효과만 잽니다. 연결의 효과는 파이썬으로 재세요: jumok effect 모델 텍스트 --over edges",
   effectNeedsProgram: "저장한 파일에서는 효과를 잴 수 없으며, 저장하기 전에 잰 것만 보여 줍니다.",
   imageTitle: (query, head) => `${head}에서 ${query}의 어텐션`,
   classToken: "분류 토큰",
@@ -669,6 +672,7 @@ export const ko: Words = {
   },
   unknownWords: (words) => `어휘에 없는 단어: ${words}`,
   tooLong: (most) => `텍스트가 너무 깁니다. ${most.toLocaleString("ko")}자까지 입력할 수 있습니다.`,
+  liveFile: "모델이 들어 있는 파일로, 브라우저에서 직접 계산합니다. 다른 텍스트를 입력하고, 편집하고, 효과를 재 보세요. 입력한 내용은 이 컴퓨터를 벗어나지 않습니다.",
   savedFile: "저장한 파일입니다. 자유롭게 둘러보세요. 텍스트나 편집을 바꾸려면 jumok look으로 모델을 여세요.",
 };
 

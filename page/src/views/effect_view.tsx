@@ -14,6 +14,7 @@ export function EffectView() {
   const words = app.words.value;
   const canMeasure = app.can("effect") && (app.run.current.value?.model.is_editable ?? false);
   const isBusy = app.task.value?.name === "effect";
+  const measuresEdges = app.hello.value?.carrier !== "live"; // they are screened by a gradient
   const heads = app.run.effects.value.heads;
   const edges = app.run.effects.value.edges;
   return (
@@ -29,9 +30,11 @@ export function EffectView() {
           <button class="jk-main" data-action="measure-heads" disabled={isBusy} onClick={() => void app.run.measure("heads")}>
             {words.measureHeads}
           </button>
-          <button class="jk-main" data-action="measure-edges" disabled={isBusy} onClick={() => void app.run.measure("edges")}>
-            {words.measureEdges}
-          </button>
+          {measuresEdges && (
+            <button class="jk-main" data-action="measure-edges" disabled={isBusy} onClick={() => void app.run.measure("edges")}>
+              {words.measureEdges}
+            </button>
+          )}
           <TaskLine only="effect" />
         </div>
       ) : (
@@ -44,7 +47,7 @@ export function EffectView() {
         </section>
         <section>
           <h3>{words.edgeEffectsTitle}</h3>
-          {edges ? <EdgeScatter app={app} effects={edges} /> : <p class="jk-hint">{words.notMeasured}</p>}
+          {edges ? <EdgeScatter app={app} effects={edges} /> : <p class="jk-hint">{measuresEdges ? words.notMeasured : words.edgesNeedPython}</p>}
         </section>
       </div>
     </div>

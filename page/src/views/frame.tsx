@@ -155,6 +155,7 @@ function Notices() {
   const closed = app.closed.value;
   const notes = run ? [...run.notes, ...(run.unknown.length ? [words.unknownWords(run.unknown.join(", "))] : [])] : [];
   if (app.hello.value?.carrier === "file") notes.unshift(words.savedFile);
+  if (app.hello.value?.carrier === "live" && app.hasAddress) notes.unshift(words.liveFile);
   return (
     <div class="jk-notices">
       {closed && (

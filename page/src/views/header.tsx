@@ -107,6 +107,11 @@ export function Header() {
           </button>
         )}
         {run && app.can("save") && !isSlow && <button onClick={() => void app.saveFile()}>{words.saveFile}</button>}
+        {run?.model.can_live && app.can("save") && hello?.carrier !== "live" && !isSlow && (
+          <button data-action="save-live" title={words.saveLiveHint} onClick={() => void app.saveFile(true)}>
+            {words.saveLive}
+          </button>
+        )}
         <button
           title={words.themeButton}
           aria-label={words.themeButton}

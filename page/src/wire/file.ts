@@ -3,6 +3,7 @@
 import { AskError, asFloats, type Buffers, type Carrier } from "./client";
 import { openMap, readMask, type StoredMap } from "./file_maps";
 import { readFloats } from "./floats";
+import { decodeBase64, decompress } from "./gzip";
 import { type Answer, type Ask, RunAnswers } from "./run_answers";
 import type { HeadVectors } from "./steps";
 import type { Language, Pass, Piece, SavedIndex, Steps } from "../protocol";
@@ -38,16 +39,7 @@ export function openFile(document: Document): Carrier {
 
 async function loadFile(document: Document): Promise<{ index: SavedIndex; blob: Uint8Array }> {
   const index = JSON.parse(document.getElementById("jumok-index")!.textContent!);
-  const packed = decodeBase64(document.getElementById("jumok-blob")!.textContent!.trim());
-  const stream = new Blob([packed.slice()]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return { index, blob: new Uint8Array(await new Response(stream).arrayBuffer()) };
-}
-
-function decodeBase64(text: string): Uint8Array {
-  const letters = atob(text);
-  const bytes = new Uint8Array(letters.length);
-  for (let position = 0; position < letters.length; position++) bytes[position] = letters.charCodeAt(position);
-  return bytes;
+  return { index, blob: await decompress(decodeBase64(document.getElementById("jumok-blob")!.textContent!.trim())) };
 }
 
 class FileAnswers extends RunAnswers {

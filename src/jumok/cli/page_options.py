@@ -20,6 +20,7 @@ from .command import list_given_options, show_progress
 from .command_output import CommandOutput
 
 if TYPE_CHECKING:
+    from jumok.lens import Edit
     from jumok.web.session import Session
 
     from .look.look_command import LookOptions
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 SERVER_OPTIONS = ("host", "port", "allowed_hosts", "without_browser")
 # what the page shows by itself, or what the user chooses there
 OPEN_OPTIONS = ("language", "begin")
-HTML_OPTIONS = ("language", "begin", "layer", "head")  # the head to show first
+HTML_OPTIONS = ("language", "begin", "layer", "head", "live", "effects")  # the head to show first
+PAGE_OPTIONS = ("is_open", "html", "edits")
 
 HOST_NAME = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
@@ -41,6 +43,9 @@ class PageOptions:
         host: The address that the server listens on.
         port: Its port; None chooses one.
         allowed_hosts: Further names under which browsers reach it.
+        live: Whether the file contains the model.
+        effects: Whether effects are measured for the file.
+        edits: The edits to begin with, as they are written in Python.
     """
 
     is_open: bool
@@ -49,13 +54,24 @@ class PageOptions:
     port: int | None
     allowed_hosts: tuple[str, ...]
     without_browser: bool
+    live: bool = False
+    effects: bool = False
+    edits: tuple[str, ...] = ()
 
 
 def add_page_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --open, --html and the options of the server to a command."""
-    html = click.option("--html", type=click.Path(path_type=Path, dir_okay=False))
-    is_open = click.option("--open", "is_open", is_flag=True)
-    return is_open(html(add_server_options(function)))
+    """Add --open, --html, their options and those of the server to a command."""
+    decorators = (
+        click.option("--open", "is_open", is_flag=True),
+        click.option("--html", type=click.Path(path_type=Path, dir_okay=False)),
+        click.option("--live", is_flag=True),
+        click.option("--effects", is_flag=True),
+        click.option("--edit", "edits", metavar="EDIT", multiple=True),
+        add_server_options,
+    )
+    for decorator in reversed(decorators):
+        function = decorator(function)
+    return function
 
 
 def add_server_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,6 +102,13 @@ def check_page_options(context: click.Context, page: PageOptions) -> None:
         raise click.UsageError("--open and --html show the same page; give one of them")
     if not page.is_open:
         refuse_server_options(options)
+    for name in ("live", "effects"):
+        if name in options and page.html is None:
+            raise click.UsageError(f"{options[name]} is for the file of a page; add --html page.html")
+    if page.edits and not page.is_open and page.html is None:
+        raise click.UsageError("--edit changes what a page shows; add --open, or --html page.html")
+    if page.live and page.effects:
+        raise click.UsageError("a page with --live measures effects by itself; leave out --effects")
     if page.is_open:
         refuse_page_options(options, "--open", OPEN_OPTIONS)
     elif page.html is not None:
@@ -112,7 +135,7 @@ def refuse_page_options(options: dict[str, str], shown_by: str, allowed: tuple[s
         allowed: The parameters that keep their meaning.
     """
     for name, option in options.items():
-        if name not in (*allowed, *SERVER_OPTIONS, "is_open", "html"):
+        if name not in (*allowed, *SERVER_OPTIONS, *PAGE_OPTIONS):
             raise click.UsageError(f"{shown_by} shows the whole page, so {option} has no effect; remove one of them")
 
 
@@ -124,11 +147,12 @@ def open_page(page: PageOptions, options: LookOptions) -> None:
     # torch is imported later, by the worker of the session: the page must not wait for it
     from jumok.web.session import Session, Start
 
-    session = Session(Start(model, text, language=get_chosen_language(), begin=options.begin or 0.0))
+    edits = _parse_edits(page.edits) if page.edits else ()
+    session = Session(Start(model, text, edits=edits, language=get_chosen_language(), begin=options.begin or 0.0))
     serve_session(page, session, CommandOutput())
 
 
-def write_page(path: Path, options: LookOptions) -> None:
+def write_page(path: Path, page: PageOptions, options: LookOptions) -> None:
     """Write the page as one HTML file."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise click.UsageError(f"--html writes HTML; {path} must end in .html")
@@ -142,10 +166,19 @@ def write_page(path: Path, options: LookOptions) -> None:
     from jumok.web.session import Start
 
     with show_progress(f"writing {path.name}", quiet=False) as report:
-        start = Start(model, text, language=get_chosen_language(), begin=options.begin or 0.0)
+        edits = _parse_edits(page.edits)
+        start = Start(model, text, edits=edits, language=get_chosen_language(), begin=options.begin or 0.0)
         layer = None if options.layer is None else parse_layer(options.layer)
-        written = save_html(path, start, layer=layer, head=options.head, progress=report)
+        written = save_html(
+            path, start, layer=layer, head=options.head, live=page.live, effects=page.effects, progress=report
+        )
     CommandOutput().print_written([written])
+
+
+def _parse_edits(texts: tuple[str, ...]) -> tuple[Edit, ...]:
+    from jumok.lens.edits.edit_text import parse_edit
+
+    return tuple(map(parse_edit, texts))
 
 
 def serve_session(page: PageOptions, session: Session, output: CommandOutput) -> None:

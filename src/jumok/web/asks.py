@@ -286,6 +286,7 @@ class SaveAsk(RunPartAsk):
     body = messages.SavedFile
     queue = "runs"
     selection: Selection | None = None
+    live: bool = False  # with the model, so that the file computes by itself
 
 
 QUESTION_ASKS = (QuestionAsk, EvidenceAsk, CutAsk)  # about the files of a folder

@@ -23,6 +23,7 @@ from . import messages
 from .input_media import Picture, Sound, draw_picture, get_sound
 from .maps import predictions
 from .maps.site_maps import SiteMap, describe_sites, locate_edits_in_windows
+from .model_pack import explain_missing_engine
 from .opened_model import OpenedModel, Pass, get_clean_pass, run_pass, watch_taps
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class Inspection:
             reason="" if support is None else support.reason,
             predicts=self.clean.kind,
             has_tokenizer=has_tokenizer or opened.reads == "numbers",
+            can_live=explain_missing_engine(opened.loaded) is None,
         )
 
 

@@ -75,7 +75,7 @@ class Hello(Struct):
     """What the page shows first. Sent at once, before torch is imported."""
 
     version: str
-    carrier: Literal["server", "widget", "file"]
+    carrier: Literal["server", "widget", "file", "live"]  # "live": the page computes by itself
     can: list[str]  # the asks that this session can answer; a saved file cannot `run`
     models: list[ModelEntry]
     model: str
@@ -155,6 +155,7 @@ class ShownModel(Struct):
     reason: str  # why it is not editable
     predicts: Predicts
     has_tokenizer: bool  # whether another text can be typed
+    can_live: bool  # whether a page can compute it by itself
 
 
 class Grid(Struct):

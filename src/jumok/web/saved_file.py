@@ -1,7 +1,8 @@
 """Write what the page shows as one HTML file, which opens from disk without a network.
 
 The file contains the bundle of the page, its style sheet, an index in JSON and one compressed blob. Its content
-security policy allows nothing else. ``messages.SavedIndex`` describes index and blob.
+security policy allows nothing else. ``messages.SavedIndex`` describes index and blob of a file that shows one run. A
+live file computes by itself: its index is a ``messages.Hello``, and its blob the model (``model_pack``).
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import base64
 import gzip
 import html
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 from jumok import __version__
 from jumok.errors import ArgumentError
@@ -23,19 +26,25 @@ from jumok.lens import Edit
 from jumok.reporting import StageProgress
 
 from . import messages
-from .answers.head_measures import describe_kinds
+from .answers.head_measures import describe_kinds, measure_effects
 from .answers.python_code import write_code
-from .asks import MAX_TEXT
+from .asks import MAX_TEXT, EffectAsk
 from .input_media import read_listening
 from .inspection import Inspection, inspect_model, read_page_edits
-from .messages import Selection, encode_json
+from .messages import Over, Selection, encode_json
 from .model_list import list_models, simplify_reads
+from .model_pack import pack_model
 from .opened_model import Pass, open_listed_model
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
 from .saved_vectors import VectorStore
 from .session import Start
 
 MAX_CLASSIFIED_POSITIONS = 1024  # with more, classifying the heads of a model of 100 million parameters takes minutes
+LIVE_ASKS = (
+    *("hello", "select", "cancel", "run", "thumbnails", "tiles", "values", "line", "token", "cell", "steps"),
+    *("layers", "kinds", "effect", "save"),
+)  # page/src/wire/live.ts
+SAVED_EFFECTS: tuple[Over, ...] = ("heads", "edges")
 STORED_ASKS = ("hello", "select", "cancel", "thumbnails", "tiles", "values", "line", "code")
 
 PAGE = """<!doctype html>
@@ -49,11 +58,11 @@ PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<div id="jumok" data-carrier="file"></div>
+<div id="jumok" data-carrier="{carrier}"></div>
 <noscript>This page needs JavaScript. 이 페이지는 JavaScript가 필요합니다.</noscript>
 <script type="application/json" id="jumok-index">{index}</script>
 <script type="application/octet-stream" id="jumok-blob">{blob}</script>
-<script type="module">{script}</script>
+<script{kind}>{script}</script>
 </body>
 </html>
 """
@@ -66,6 +75,8 @@ def save_html(
     layer: int | str | None = None,
     head: int | None = None,
     max_bytes: int = MAX_LONG_BYTES,
+    live: bool = False,
+    effects: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Run a model, and write what the page shows as one HTML file.
@@ -76,13 +87,16 @@ def save_html(
         layer: The layer to show first, by number or site name; default: that of ``start``, else the first. Of an input
             whose maps do not all fit, its maps are stored first.
         max_bytes: The largest number of bytes, before compression, for the maps of an input whose maps do not all fit.
+        live: Write the model into the file, so that it runs other texts and edits by itself.
+        effects: Measure the effects of heads and edges on the prediction without edits, and store them.
         progress: Called with the finished and all steps (0: not known); an exception that it raises stops the work.
 
     Returns:
         The path of the file.
 
     Raises:
-        ArgumentError: If the model cannot read the input, or the layer or head does not exist.
+        ArgumentError: If the model cannot read the input, the layer or head does not exist, or no page can compute the
+            model.
     """
     target = Path(path)
     if not target.parent.is_dir():
@@ -97,14 +111,16 @@ def save_html(
     edits = [edit if isinstance(edit, Edit) else read_page_edits([edit])[0] for edit in start.edits]
     inspection = inspect_model(opened, 1, None, start.text, edits, 0, report, begin=start.begin)
     selection = _select_head(inspection, start.selection, layer, head)
-    _classify(inspection, report)
-    content = build_html(
-        inspection,
-        selection=selection,
-        language=start.language,
-        max_bytes=max_bytes,
-        progress=report,
-    )
+    if live:
+        content = build_live_html(inspection, selection=selection, language=start.language)
+    else:
+        _classify(inspection, report)
+        if effects:
+            for over in SAVED_EFFECTS:
+                inspection.clean.effects[over] = measure_effects(inspection, EffectAsk(0, 1, over), report)
+        content = build_html(
+            inspection, selection=selection, language=start.language, max_bytes=max_bytes, progress=report
+        )
     write_atomically(target, content)
     return target
 
@@ -154,7 +170,24 @@ def build_html(
         maps=maps,
         vectors=stored_vectors,
     )
-    return _assemble(index, blob, inspection.opened.name)
+    compressed = gzip.compress(blob.join(), 6, mtime=0)
+    return _assemble("file", index, base64.b64encode(compressed).decode("ascii"), inspection.opened.name)
+
+
+def build_live_html(
+    inspection: Inspection, *, selection: Selection | None = None, language: messages.Language | None = None
+) -> bytes:
+    """Return an HTML file with the model of a run, which begins with the input and the edits of the run.
+
+    Raises:
+        ArgumentError: If no page can compute the model, or an edit reads another capture.
+    """
+    packed = pack_model(inspection.opened.loaded)
+    for edit in inspection.edits:
+        if getattr(edit, "source", None) is not None:
+            raise ArgumentError(f"a live page has no capture that {type(edit).__name__} could read; leave the edit out")
+    hello = _describe_file(inspection, [*LIVE_ASKS], selection, language, carrier="live")
+    return _assemble("live", hello, packed, inspection.opened.name)
 
 
 def _select_head(
@@ -194,13 +227,17 @@ def _store_sound(inspection: Inspection, blob: Blob) -> messages.SavedAudio | No
 
 
 def _describe_file(
-    inspection: Inspection, can: list[str], selection: Selection | None, language: messages.Language | None
+    inspection: Inspection,
+    can: list[str],
+    selection: Selection | None,
+    language: messages.Language | None,
+    carrier: Literal["file", "live"] = "file",
 ) -> messages.Hello:
     """Return the answer to the first ask of the page."""
     opened = inspection.opened
     return messages.Hello(
         version=__version__,
-        carrier="file",
+        carrier=carrier,
         can=can,
         models=[messages.ModelEntry(opened.name, opened.name, simplify_reads(opened.reads))],
         model=opened.name,
@@ -239,10 +276,21 @@ def _explain_limits(store: MapStore, vectors: VectorStore) -> list[str]:
     return notes
 
 
-def _assemble(index: messages.SavedIndex, blob: Blob, title: str) -> bytes:
-    """Return the HTML file."""
+def read_plain_script() -> str:
+    """Return the bundle of the page as a script that is not a module: a page that is opened from disk may load it, and
+    start a worker with its text."""
+    module = (files("jumok.web") / "static" / "jumok.js").read_text(encoding="utf-8")
+    body, count = re.subn(r"export\s*\{[^{}]*\};?\s*$", "", module)
+    if count != 1:
+        raise ArgumentError("the script of the page cannot be part of a file; install jumok again")
+    return f'(()=>{{"use strict";{body}}})();'
+
+
+def _assemble(carrier: Literal["file", "live"], index: object, blob: str, title: str) -> bytes:
+    """Return the HTML file; ``blob`` is base64."""
     folder = files("jumok.web") / "static"
-    script = _escape_script((folder / "jumok.js").read_text(encoding="utf-8"))
+    is_live = carrier == "live"
+    script = _escape_script(read_plain_script() if is_live else (folder / "jumok.js").read_text(encoding="utf-8"))
     style = (folder / "jumok.css").read_text(encoding="utf-8")
     if "</style" in style.lower():
         raise ArgumentError("the style sheet of the page cannot be part of a file; install jumok again")
@@ -250,14 +298,17 @@ def _assemble(index: messages.SavedIndex, blob: Blob, title: str) -> bytes:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src blob: data:; "
         "media-src blob:; base-uri 'none'; form-action 'none'"
     )
-    compressed = gzip.compress(blob.join(), 6, mtime=0)
+    if is_live:
+        policy += "; worker-src blob:"  # the same script, from memory
     page = PAGE.format(
         policy=policy,
         title=f"Jumok: {html.escape(title, quote=False)}",
         style=style,
+        carrier=carrier,
         # inside a script element, "<" could begin its end or a comment
         index=encode_json(index).decode().replace("<", "\\u003c"),
-        blob=base64.b64encode(compressed).decode("ascii"),
+        blob=blob,
+        kind="" if is_live else ' type="module"',
         script=script,
     )
     return page.encode("utf-8", "replace")

@@ -144,17 +144,20 @@ def look(
     port: int | None,
     allowed_hosts: tuple[str, ...],
     without_browser: bool,
+    live: bool,
+    effects: bool,
+    edits: tuple[str, ...],
     **given_options: Any,
 ) -> None:
     """The command ``jumok look``."""
     options = LookOptions(**given_options)
-    page = PageOptions(is_open, html, host, port, allowed_hosts, without_browser)
+    page = PageOptions(is_open, html, host, port, allowed_hosts, without_browser, live, effects, edits)
     check_page_options(context, page)
     if page.is_open:
         open_page(page, options)
         return
     if page.html is not None:
-        write_page(page.html, options)
+        write_page(page.html, page, options)
         return
     if not options.arguments:
         raise click.MissingParameter(ctx=context, param=context.command.params[0])

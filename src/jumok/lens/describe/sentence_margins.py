@@ -58,9 +58,12 @@ def parse_annotation(annotation: str) -> AnnotatedSentence:
     return AnnotatedSentence(tuple(word for word, _, _ in pairs), tuple(map(int, governors)), relations)
 
 
-_SENTENCES = tomllib.loads(Path(__file__).with_name("annotated_sentences.toml").read_text("utf-8"))
-ENGLISH_SENTENCES = tuple(map(parse_annotation, _SENTENCES["english"]))
-KOREAN_SENTENCES = tuple(map(parse_annotation, _SENTENCES["korean"]))
+#: as they are written in the file
+ANNOTATIONS: dict[str, list[str]] = tomllib.loads(
+    Path(__file__).with_name("annotated_sentences.toml").read_text("utf-8")
+)
+ENGLISH_SENTENCES = tuple(map(parse_annotation, ANNOTATIONS["english"]))
+KOREAN_SENTENCES = tuple(map(parse_annotation, ANNOTATIONS["korean"]))
 
 
 class SentenceMargin(NamedTuple):

@@ -185,10 +185,13 @@ def _answer_code(inspection: Inspection, ask: asks.CodeAsk, job: Job) -> Reply:
 
 
 def _answer_save(inspection: Inspection, ask: asks.SaveAsk, job: Job) -> Reply:
-    from jumok.web.saved_file import build_html
+    from jumok.web.saved_file import build_html, build_live_html
 
     _check_selection(inspection, ask.selection)
-    content = build_html(inspection, selection=ask.selection, language=ask.language, progress=job.report)
+    if ask.live:
+        content = build_live_html(inspection, selection=ask.selection, language=ask.language)
+    else:
+        content = build_html(inspection, selection=ask.selection, language=ask.language, progress=job.report)
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in inspection.opened.name)
     return messages.SavedFile(f"jumok-{name.strip('-.')[-40:]}.html"), (content,)
 

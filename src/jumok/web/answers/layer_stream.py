@@ -103,10 +103,12 @@ def _read_candidates(inspection: Inspection, streams: list[Tensor | None]) -> li
     largest, ids = probabilities.topk(min(CANDIDATES, probabilities.shape[-1]))
     tokenizer = inspection.opened.loaded.tokenizer
     for index, tokens, shares in zip(known, ids.tolist(), largest.tolist(), strict=True):
-        names = [str(token) for token in tokens] if tokenizer is None else label_tokens(tokenizer, tokens)
+        # each by itself: two candidates that are bytes form no character together
         candidates[index] = [
-            messages.Candidate(name, token, _round(share))
-            for name, token, share in zip(names, tokens, shares, strict=True)
+            messages.Candidate(
+                str(token) if tokenizer is None else label_tokens(tokenizer, [token])[0], token, _round(share)
+            )
+            for token, share in zip(tokens, shares, strict=True)
         ]
     return candidates
 

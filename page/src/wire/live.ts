@@ -1,0 +1,233 @@
+/** A session that computes in the page: it answers the asks of the page like the Python session, with the engine.
+ *
+ * A run, kinds and effects take long. They are computed in slices, one ask after the other; between two slices the page
+ * draws, progress is sent, and asks about the run that is shown are answered. */
+
+import {
+  buildProfile,
+  chooseMetric,
+  describeKinds,
+  describeLayers,
+  describeMetric,
+  EngineError,
+  type EngineModel,
+  type EnginePass,
+  forward,
+  generate,
+  type HeadEffect,
+  measureCell,
+  measureHeads,
+  openModel,
+  prepareAnswer,
+  prepareText,
+  type Profile,
+  rankEffects,
+} from "../engine";
+import type { Asks, EffectRow, Effects, Hello, Kinds, Language } from "../protocol";
+import { AskError, type Buffers } from "./client";
+import { LiveRun, MAX_PREDICTIONS } from "./live_run";
+import type { ModelPack } from "./model_pack";
+import type { Answer, Ask } from "./run_answers";
+
+/** The asks that a page with an engine answers; a page may answer `save` too. */
+export const LIVE_ASKS: (keyof Asks)[] = ["hello", "select", "cancel", "run", "thumbnails", "tiles", "values", "line", "token", "cell", "steps", "layers", "kinds", "effect"];
+const SLICE = 12; // ms of computing between two pauses
+const PROGRESS = 50; // ms between two progress messages
+
+type Send = (head: Record<string, unknown>, buffers: Buffers) => void;
+
+/** An ask that takes long. */
+class Job {
+  stopReason: "" | "cancelled" | "outdated" = "";
+  private pausedAt = performance.now();
+  private reportedAt = 0;
+
+  constructor(
+    readonly ask: Ask,
+    private readonly send: Send,
+  ) {}
+
+  /** Report progress, and pause if the last pause was long ago; throw if the ask must stop. */
+  async report(done: number, total: number, stage: string): Promise<void> {
+    const now = performance.now();
+    if (now > this.reportedAt + PROGRESS) {
+      this.reportedAt = now;
+      this.send({ progress: this.ask.id, done, total, stage }, []);
+    }
+    if (now > this.pausedAt + SLICE) await this.pause();
+    this.check();
+  }
+
+  /** Let the page draw before something that cannot be interrupted. */
+  async pause(): Promise<void> {
+    await new Promise((resolve) => setTimeout(resolve));
+    this.pausedAt = performance.now();
+    this.check();
+  }
+
+  private check(): void {
+    if (this.stopReason) throw new AskError(this.stopReason, this.stopReason);
+  }
+}
+
+export class LiveSession {
+  private readonly model: EngineModel;
+  private readonly jobs = new Set<Job>(); // that wait or run
+  private turn: Promise<unknown> = Promise.resolve();
+  private run: LiveRun | null = null;
+  private lastNumber = 0;
+  private profile: Profile | null = null;
+  private kinds: Kinds | null = null; // of the clean pass of the run
+  private language: Language;
+
+  constructor(
+    private readonly pack: ModelPack,
+    private readonly hello: Hello,
+    private readonly send: Send,
+  ) {
+    this.model = openModel(pack.files);
+    this.language = hello.language ?? "en";
+  }
+
+  handle(ask: Ask): void {
+    if (ask.language) this.language = ask.language;
+    if (["run", "kinds", "effect"].includes(ask.ask)) this.enqueue(ask);
+    else void this.answer(ask, () => this.answerAtOnce(ask));
+  }
+
+  private enqueue(ask: Ask): void {
+    const job = new Job(ask, this.send);
+    if (ask.ask === "run") this.stop("outdated", () => true);
+    this.jobs.add(job);
+    this.turn = this.turn.then(async () => {
+      await this.answer(ask, async () => {
+        await job.pause();
+        if (ask.ask === "run") return this.answerRun(job);
+        const run = this.requireRun(ask);
+        return { body: ask.ask === "kinds" ? await this.classify(job, run) : await this.measure(job, run) };
+      });
+      this.jobs.delete(job);
+    });
+  }
+
+  private stop(reason: "cancelled" | "outdated", selects: (job: Job) => boolean): void {
+    for (const job of this.jobs) if (selects(job) && !job.stopReason) job.stopReason = reason;
+  }
+
+  private async answer(ask: Ask, compute: () => Promise<Answer | null> | Answer | null): Promise<void> {
+    try {
+      const answer = await compute();
+      if (!answer) throw new AskError(`this page cannot answer ${ask.ask}`, "invalid");
+      this.send({ answer: ask.id, body: answer.body }, answer.buffers ?? []);
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      const reason = error instanceof AskError ? error.reason : error instanceof EngineError ? "invalid" : "internal";
+      this.send({ failed: ask.id, message, reason }, []);
+    }
+  }
+
+  private answerAtOnce(ask: Ask): Promise<Answer | null> | Answer | null {
+    switch (ask.ask) {
+      case "hello":
+        return { body: this.hello };
+      case "select":
+        return { body: {} };
+      case "cancel":
+        this.stop("cancelled", (job) => job.ask.id === ask.cancel);
+        return { body: {} };
+      case "layers": {
+        const run = this.requireRun(ask);
+        return { body: describeLayers(this.model, run.getPass(ask.show), ask.sequence, ask.position) };
+      }
+    }
+    return this.requireRun(ask).answer(ask);
+  }
+
+  private requireRun(ask: Ask): LiveRun {
+    if (!this.run || ask.run !== this.run.run.run) throw new AskError("a newer run has replaced this one", "outdated");
+    return this.run;
+  }
+
+  private async answerRun(job: Job): Promise<Answer> {
+    const { ask } = job;
+    const { model } = this;
+    const begin = performance.now();
+    const text: string = ask.text ?? this.hello.text;
+    const { tokens, unknown, note } = prepareText(model, text, this.language);
+    const notes = note ? [note] : [];
+    const edits = ask.edits ?? [];
+    let input: EnginePass["input"] = { source: tokens };
+    let generated = tokens.length;
+    if (model.isEncoderDecoder) {
+      const { target, isUnfinished } = prepareAnswer(model, tokens);
+      if (isUnfinished) notes.push(`the answer is cut after ${target.length - 1} tokens`);
+      input = { source: tokens, target };
+      generated = 1;
+    } else if (ask.generate) {
+      const limit = Math.min(ask.generate, model.contextLength - tokens.length);
+      if (limit < ask.generate) notes.push(`the model reads at most ${model.contextLength.toLocaleString("en")} tokens, so that ${Math.max(0, limit)} new tokens fit`);
+      const written: number[] = [];
+      if (limit > 0)
+        for (const { token } of generate(model, input, { edits, limit })) {
+          written.push(token);
+          await job.report(written.length, limit, "running");
+        }
+      input = { source: [...tokens, ...written] };
+    }
+
+    const before = this.run?.parts.clean;
+    const isSame = before !== undefined && JSON.stringify(before.input) === JSON.stringify(input);
+    if (!isSame) this.kinds = null;
+    await job.report(0, 0, "running");
+    const clean = isSame ? before : forward(model, input, { logits: MAX_PREDICTIONS });
+    await job.report(0, 0, "running");
+    const edited = edits.length ? forward(model, input, { edits, reuse: clean, logits: MAX_PREDICTIONS }) : null;
+    const seconds = (performance.now() - begin) / 1000;
+    const number = ++this.lastNumber;
+    this.run = new LiveRun(model, { number, name: this.hello.model, text, unknown, notes, edits, generated, clean, edited, seconds }, this.pack.texts);
+    return { body: this.run.run };
+  }
+
+  /** Classify every head of the clean pass; the profile of the model on built-in texts is computed once. */
+  private async classify(job: Job, run: LiveRun): Promise<Kinds> {
+    if (this.kinds) return this.kinds;
+    if (!this.model.isEncoderDecoder && !this.profile) {
+      const total = this.pack.sentences.english.length + this.pack.sentences.korean.length + 1;
+      const work = buildProfile(this.model, this.pack.sentences);
+      for (let [step, done] = [work.next(), 1]; ; step = work.next(), done++) {
+        if (step.done) this.profile = step.value;
+        if (step.done) break;
+        await job.report(done, total, "classifying");
+      }
+    }
+    const heads: Kinds["heads"] = [];
+    for (const facts of describeKinds(this.model, run.parts.clean, this.profile)) {
+      heads.push(facts);
+      await job.report(heads.length, run.run.model.heads, "classifying");
+    }
+    return (this.kinds = { heads });
+  }
+
+  /** Measure the effect of every head, or of a cell, on the clean prediction. */
+  private async measure(job: Job, run: LiveRun): Promise<Effects> {
+    const { over, by = "zero", site, query, key } = job.ask;
+    if (over === "edges") throw new AskError("a page that computes by itself measures no edges", "invalid");
+    const begin = performance.now();
+    const { clean } = run.parts;
+    const metric = chooseMetric(this.model, clean, job.ask.metric);
+    const work = over === "cell" ? measureCell(this.model, clean, metric, site, query, key) : measureHeads(this.model, clean, metric, by);
+    const rows: (HeadEffect | EffectRow)[] = [];
+    for (const row of work) {
+      rows.push(row);
+      await job.report(rows.length, over === "cell" ? 0 : run.run.model.heads, "measuring");
+    }
+    return {
+      over,
+      by,
+      metric: describeMetric(this.model, metric, (clean.input.target ?? clean.input.source).length),
+      clean: metric.clean,
+      seconds: (performance.now() - begin) / 1000,
+      rows: over === "cell" ? (rows as EffectRow[]) : rankEffects(rows),
+    };
+  }
+}

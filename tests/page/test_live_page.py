@@ -1,0 +1,191 @@
+"""A file with a model computes by itself: opened from disk, without a network, it answers what Python answers."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from page_driver import ShownPage
+from playwright.sync_api import Browser
+
+import jumok
+from jumok.attention.mask import causal, window
+from jumok.lens import Ablate, Edit, KnockOut, Remask, Scale
+from jumok.models.gpt import GPT, GPTConfig
+from jumok.web.messages import encode_json
+from jumok.web.saved_file import save_html
+from jumok.web.session import Session, Start
+
+pytestmark = pytest.mark.xdist_group("page")
+
+TEXT = "the cat sat; the cat"
+KOREAN = "나는 매일 학교에 간다"
+TOLERANCE = 2e-4  # of what is computed in float32 in another order; probabilities and weights differ less
+
+# asks the session of the file, and returns the heads of its answers with their buffers as lists of numbers
+ASK = """async ([asks, hello]) => {
+  const client = jumok.openLiveClient(document.getElementById("jumok-blob").textContent.trim(), hello);
+  const answers = [];
+  for (const { ask, ...fields } of asks)
+    answers.push(await client.ask(ask, fields).then(
+      ({ body, buffers }) => ({ body, buffers: buffers.map((buffer) => Array.from(buffer)) }),
+      ({ message, reason }) => ({ failed: message, reason })));
+  return answers;
+}"""
+
+
+def save_gpt(folder: Path) -> Path:
+    """Write an untrained GPT, as a user's own run, whose parameters are 16-bit numbers."""
+    torch.manual_seed(5)
+    config = GPTConfig(
+        vocabulary=256, length=96, width=24, layers=2, heads=4, groups=2, hidden=32, positions="rotary", norm="rms"
+    )
+    model = GPT(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_((4 * parameter).half())  # heads that attend to some keys more than to others
+    return jumok.save(model, folder, tokenizer=jumok.load("tiny").require_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def live_pages(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ShownPage]]:
+    """Two files with a model, opened from disk: a run of the user's own, and the translator in Korean."""
+    folder = tmp_path_factory.mktemp("live")
+    model = save_gpt(folder / "mine")
+    paths = {
+        "gpt": save_html(folder / "gpt.html", Start(str(model), TEXT), live=True),
+        "translator": save_html(folder / "translator.html", Start("translator", KOREAN, language="ko"), live=True),
+    }
+    pages = {}
+    for name, path in paths.items():
+        pages[name] = ShownPage(browser, offline=True)
+        pages[name].open(path.as_uri())
+    yield pages
+    for shown in pages.values():
+        shown.close()
+
+
+@pytest.fixture(scope="module")
+def own_model(live_pages: dict[str, ShownPage], tmp_path_factory: pytest.TempPathFactory) -> str:
+    return json.loads(live_pages["gpt"].page.locator("#jumok-index").text_content() or "")["model"]
+
+
+def ask_python(model: str, asks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the answers of the Python session."""
+    received: queue.Queue[Any] = queue.Queue()
+    session = Session(Start(model, "", language="ko" if model == "translator" else "en"))
+    answers = []
+
+    def send(message: Any) -> None:
+        received.put(message)
+
+    for number, fields in enumerate(asks):
+        session.handle({**fields, "id": number}, send)
+        while "progress" in (message := received.get(timeout=60)).head:
+            pass
+        head = json.loads(encode_json(message.head))
+        answers.append(
+            {"failed": head["message"], "reason": head["reason"]}
+            if "failed" in head
+            else {"body": head["body"], "buffers": [list(buffer) for buffer in message.buffers]}
+        )
+    session.close()
+    return answers
+
+
+def list_differences(live: Any, python: Any, path: str = "") -> list[str]:
+    """Return where two answers differ; times and names of models are no part of an answer."""
+    if path.endswith((".seconds", ".model.name", ".model.family")):
+        return []
+    if isinstance(python, dict) and isinstance(live, dict):
+        missing = [f"{path}: {python.keys() ^ live.keys()}"] if python.keys() != live.keys() else []
+        return missing + [
+            difference for name in python.keys() & live.keys()
+            for difference in list_differences(live[name], python[name], f"{path}.{name}")
+        ]  # fmt: skip
+    if isinstance(python, list) and isinstance(live, list):
+        if len(python) != len(live):
+            return [f"{path}: {len(live)} entries, not {len(python)}"]
+        return [
+            difference for index, pair in enumerate(zip(live, python, strict=True))
+            for difference in list_differences(*pair, f"{path}[{index}]")
+        ]  # fmt: skip
+    if isinstance(python, int | float) and isinstance(live, int | float) and not isinstance(python, bool):
+        is_close = abs(live - python) <= TOLERANCE * max(1.0, abs(python))
+        return [] if is_close else [f"{path}: {live}, not {python}"]
+    return [] if live == python else [f"{path}: {live!r}, not {python!r}"]
+
+
+def sort_effects(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Sort the rows of effects by head, and return them; [] of another answer."""
+    rows: list[dict[str, Any]] = body.get("rows", []) if "metric" in body else []
+    rows.sort(key=lambda row: (row["site"], row["head"]))
+    return rows
+
+
+def compare_buffers(ask: dict[str, Any], live: list[list[int]], python: list[list[int]]) -> list[str]:
+    """Compare exact weights as numbers, and colours within one step."""
+    form = "<f4" if ask["ask"] in ("values", "line") else "u1"
+    differences = []
+    for pair in zip(live, python, strict=True):
+        left, right = (numpy.frombuffer(bytes(part), form).astype(float) for part in pair)
+        limit = 1e-5 if form == "<f4" else 1.0
+        if left.shape != right.shape or numpy.abs(left - right).max() > limit:
+            differences.append(f"{ask}: the buffers differ")
+    return differences
+
+
+def list_asks(model: str, text: str, edits: list[dict[str, Any]], site: int, query: int) -> list[dict[str, Any]]:
+    head = {"run": 1, "site": site, "head": 1}
+    difference = {"name": "logit-difference", "token": 65, "position": 3}
+    sequence = "target" if model == "translator" else "source"
+    return [
+        {"ask": "run", "model": model, "text": text, "edits": edits},
+        {"ask": "thumbnails", "run": 1, "show": "edited", "site": site, "size": 6},
+        {"ask": "tiles", **head, "show": "difference", "level": 0, "row": 0, "column": 0},
+        {"ask": "values", **head, "show": "edited", "rows": [0, query + 1], "columns": [0, 5]},
+        {"ask": "line", **head, "show": "clean", "key": 2},
+        {"ask": "token", "run": 1, "show": "edited", "sequence": sequence, "position": query},
+        {"ask": "steps", **head, "show": "edited", "query": query, "language": "ko"},
+        {"ask": "layers", "run": 1, "show": "edited", "sequence": sequence, "position": query},
+        {"ask": "kinds", "run": 1},
+        {"ask": "effect", "run": 1, "over": "heads"},
+        {"ask": "effect", "run": 1, "over": "heads", "by": "resample", "metric": {"name": "loss"}},
+        {"ask": "effect", "run": 1, "over": "heads", "by": "mean", "metric": {"name": "kl", "position": 2}},
+        {"ask": "effect", "run": 1, "over": "cell", "site": site, "query": query, "key": 1, "metric": difference},
+    ]
+
+
+@pytest.mark.parametrize("name", ["gpt", "translator"])
+def test_the_file_answers_like_the_python_session(live_pages: dict[str, ShownPage], own_model: str, name: str) -> None:
+    if name == "gpt":
+        edits: list[Edit] = [
+            Ablate(layer=0, head=1, by="mean"),
+            KnockOut(layer=1, head=1, query=9, key=(2, 4)),
+            Scale(layer=1, head=1, temperature=0.5),
+            Remask(layer=1, head=0, mask=causal & window(4)),
+        ]
+        model, text, site, query = own_model, "a cat, 고양이; a cat", 1, 9
+    else:
+        edits = [Ablate(layer="decoder.1.cross", head=0), KnockOut(layer="encoder.1.attention", key=2)]
+        model, text, site, query = "translator", "우리는 도서관에서 책을 읽는다", 5, 4
+    asks = list_asks(model, text, [edit.to_json() for edit in edits], site, query)
+    asks += [{"ask": "run", "model": model, "text": text, "edits": [{"edit": "Ablate", "layer": 99, "head": 0}]}]
+    hello = {"model": model, "text": text, "language": "ko" if name == "translator" else "en"}
+    live, python = live_pages[name].page.evaluate(ASK, [asks, hello]), ask_python(model, asks)
+    for ask, computed, expected in zip(asks, live, python, strict=True):
+        assert ("failed" in computed) == ("failed" in expected), (ask, computed, expected)
+        if "failed" in computed:
+            assert computed["reason"] == expected["reason"] == "invalid", (ask, computed, expected)
+            continue
+        for answer in (computed, expected):  # effects of almost equal size may change places
+            for row in sort_effects(answer["body"]):
+                row.pop("rank")
+        assert list_differences(computed["body"], expected["body"], ask["ask"]) == []
+        assert compare_buffers(ask, computed["buffers"], expected["buffers"]) == []
