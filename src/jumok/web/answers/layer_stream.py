@@ -95,14 +95,14 @@ def _explain_missing_lens(
 
 def _read_candidates(inspection: Inspection, streams: list[Tensor | None]) -> list[list[messages.Candidate]]:
     """Return the most probable tokens of each vector, from one product with the output layer, which may be large."""
-    known = [index for index, stream in enumerate(streams) if stream is not None]
+    indices = [index for index, stream in enumerate(streams) if stream is not None]
     probabilities = _predict(inspection, torch.stack([stream for stream in streams if stream is not None]))
     candidates: list[list[messages.Candidate]] = [[] for _ in streams]
     if probabilities is None:
         return candidates
     largest, ids = probabilities.topk(min(CANDIDATES, probabilities.shape[-1]))
     tokenizer = inspection.opened.loaded.tokenizer
-    for index, tokens, shares in zip(known, ids.tolist(), largest.tolist(), strict=True):
+    for index, tokens, shares in zip(indices, ids.tolist(), largest.tolist(), strict=True):
         # each by itself: two candidates that are bytes form no character together
         candidates[index] = [
             messages.Candidate(
