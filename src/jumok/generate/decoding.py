@@ -204,14 +204,19 @@ class CausalDecoder(IncrementalDecoder):
         assert context_length is not None
         shortest = compute_window_start(context_length + 1, context_length)
         fewest = context_length + 1 - shortest
-        span = f"{context_length:,}" if fewest == context_length else f"{fewest:,} to {context_length:,}"
-        shown = f"the last {span} tokens"
+        shown = f"the last {context_length:,} tokens"
+        if fewest < context_length:
+            shown = f"the last {fewest:,} to {context_length:,} tokens"
         longest = max(len(prompt) for prompt in self.prompts)
         if longest > context_length:
-            message = f"the prompt has {longest:,} tokens, but this model reads at most {context_length:,}: it reads"
+            message = (
+                f"the prompt has {longest:,} tokens, but this model reads at most {context_length:,}: it reads only"
+            )
         else:
-            message = f"the text exceeds the {context_length:,} tokens that this model reads: from there on it reads"
-        self.report_once(f"{message} only {shown}")
+            message = (
+                f"the text exceeds the {context_length:,} tokens that this model reads: from there on it reads only"
+            )
+        self.report_once(f"{message} {shown}")
 
 
 class CrossAttentionDecoder(IncrementalDecoder):
