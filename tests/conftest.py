@@ -17,6 +17,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from jumok.attention.backends import band_windows, block_plan
+from jumok.reporting import choose_language
 
 # no deadline and no slowness check, as the machine may be busy; derandomised, so that every run is the same
 settings.register_profile("jumok", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -45,8 +46,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _reset_process() -> None:
     torch.manual_seed(0)
+    choose_language(None)  # a command of another test may have chosen Korean
 
 
 @pytest.fixture
