@@ -1,27 +1,19 @@
-/* Evaluated in the page by test_engine.py: the engine computes cases of one model.
+/* Evaluated by test_engine.py in the page of engine_page.py: the engine computes cases of one model.
  *
  * A case is a text, or an input with edits, and with the input of a pass that edits may name as their source. Its answer
  * is what the last positions predict and the weights of all heads, tokens, or an error. All numbers are returned as one
  * string. */
-async ({ address, cases, predicted }) => {
-  const { engine } = (await import("/jumok.js")).default;
-  const read = async (name) => (await fetch(`${address}/${name}`)).arrayBuffer();
-  const readJson = async (name) => JSON.parse(new TextDecoder().decode(await read(name)));
-  const config = await readJson("config.json");
-  const model = engine.openModel({
-    config,
-    tokenizer: await readJson("tokenizer.json").catch(() => null),
-    specials: await readJson("tokenizer_config.json").catch(() => undefined),
-    weights: new Uint8Array(await read("model.safetensors")),
-  });
+async ({ name, cases, predicted }) => {
+  const { engine } = globalThis;
+  const model = await globalThis.openModel(name);
 
   // cases that follow each other share their sources; of other passes only what they keep is needed
   const passes = new Map();
   const run = (input) => {
-    const name = JSON.stringify(input);
-    if (!passes.has(name)) passes.clear();
-    if (!passes.has(name)) passes.set(name, engine.forward(model, input, { logits: 1 }));
-    return passes.get(name);
+    const tokens = JSON.stringify(input);
+    if (!passes.has(tokens)) passes.clear();
+    if (!passes.has(tokens)) passes.set(tokens, engine.forward(model, input, { logits: 1 }));
+    return passes.get(tokens);
   };
   const parts = [];
   const answers = cases.map(({ text, language, input, edits, other, limit }, index) => {

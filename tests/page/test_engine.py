@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
+from engine_page import add_model, open_engine_page
 from engine_reference import (
     PREDICTED,
     Reference,
@@ -20,7 +20,7 @@ from engine_reference import (
     read_reference,
     save_small_models,
 )
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Browser, Page
 from torch import Tensor
 
 import jumok
@@ -30,50 +30,35 @@ pytestmark = pytest.mark.xdist_group("page")
 
 CASES, GENERATED, NEW_TOKENS = 200, 10, 8  # of each model that comes with the package
 LOGITS, WEIGHTS = 1e-4, 1e-5  # largest differences
-PACKAGE = Path(str(files("jumok")))
-ORIGIN = "http://engine.test"
 
 
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
-    """An empty page that can load the bundle."""
-    opened = browser.new_page()
-    opened.route(f"{ORIGIN}/", lambda route: route.fulfill(body="<!doctype html>", content_type="text/html"))
-    opened.route(f"{ORIGIN}/jumok.js", lambda route: route.fulfill(path=PACKAGE / "web" / "static" / "jumok.js"))
-    opened.goto(f"{ORIGIN}/")
+    """The page of the engine."""
+    opened = open_engine_page(browser)
     yield opened
     opened.close()
 
 
-def run_engine(page: Page, folder: Path, cases: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Tensor]:
+def run_engine(page: Page, name: str, cases: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Tensor]:
     """Return the engine's answers to the cases of a model, and all numbers that it computed."""
-
-    def send_file(route: Route) -> None:
-        path = folder / route.request.url.rpartition("/")[2]
-        if path.is_file():
-            route.fulfill(path=path)
-        else:
-            route.fulfill(status=404)
-
-    address = f"{ORIGIN}/{folder.name}"
-    page.route(f"{address}/*", send_file)
     script = Path(__file__).with_name("engine_cases.js").read_text(encoding="utf-8")
-    result = page.evaluate(script, {"address": address, "cases": cases, "predicted": PREDICTED})
+    result = page.evaluate(script, {"name": name, "cases": cases, "predicted": PREDICTED})
     numbers = np.frombuffer(base64.b64decode(result["numbers"]), dtype=np.float32)
     return result["answers"], torch.from_numpy(numbers.copy())
 
 
-def check_engine(page: Page, folder: Path, references: list[Reference]) -> None:
+def check_engine(page: Page, name: str, references: list[Reference]) -> None:
     """Compare the engine with what Python computes."""
-    answers, numbers = run_engine(page, folder, [reference.case for reference in references])
+    answers, numbers = run_engine(page, name, [reference.case for reference in references])
     begin = 0
 
-    def compare(name: str, expected: Tensor, limit: float) -> Tensor:
+    def compare(kind: str, expected: Tensor, limit: float) -> Tensor:
         nonlocal begin
         computed = numbers[begin : begin + expected.numel()].view(expected.shape)
         begin += expected.numel()
         difference = float((computed - expected).abs().max())
-        assert difference <= limit, (name, difference, reference.case)
+        assert difference <= limit, (kind, difference, reference.case)
         return computed
 
     for reference, answer in zip(references, answers, strict=True):
@@ -98,7 +83,7 @@ def test_a_model_of_the_package(page: Page, name: str) -> None:
         references = compute_references(lens, CASES, rng) + generate_references(lens, GENERATED, NEW_TOKENS, rng)
     refused = sum(reference.error is not None for reference in references)
     assert refused < len(references) / 4
-    check_engine(page, PACKAGE / "checkpoint" / name, references)
+    check_engine(page, name, references)
 
 
 TEXTS = {
@@ -114,7 +99,7 @@ def test_texts_are_read_and_answered(page: Page, language: Literal["en", "ko"]) 
     try:
         for name, texts in TEXTS.items():
             references = [read_reference(jumok.load(name), text, language) for text in texts]
-            check_engine(page, PACKAGE / "checkpoint" / name, references)
+            check_engine(page, name, references)
     finally:
         choose_language(None)
 
@@ -124,4 +109,5 @@ def test_every_option_of_the_families(page: Page, tmp_path: Path) -> None:
     for folder in save_small_models(tmp_path):
         with jumok.Lens(jumok.load(folder)) as lens:
             references = compute_references(lens, 20, rng) + generate_references(lens, 3, NEW_TOKENS, rng)
-        check_engine(page, folder, references)
+        add_model(page, folder)
+        check_engine(page, folder.name, references)

@@ -6,14 +6,18 @@ import { asFloats } from "./client";
 export function readFloats(bytes: Uint8Array, form: "float32" | "float16"): Float32Array {
   if (form === "float32") return asFloats(bytes);
   const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
-  return Float32Array.from(halves, readHalf);
+  const floats = new Float32Array(halves.length);
+  for (let index = 0; index < halves.length; index++) floats[index] = readHalf(halves[index]); // from() is 50 times slower
+  return floats;
 }
 
+// by exponent, what the last bit of the fraction stands for
+const UNITS = Float64Array.from({ length: 31 }, (_, exponent) => 2 ** (Math.max(1, exponent) - 25));
+
 function readHalf(bits: number): number {
-  const sign = bits & 0x8000 ? -1 : 1;
   const exponent = (bits >> 10) & 31;
   const fraction = bits & 1023;
-  if (exponent === 0) return sign * fraction * 2 ** -24;
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+  let size = (exponent ? 1024 + fraction : fraction) * UNITS[exponent];
+  if (exponent === 31) size = fraction ? NaN : Infinity;
+  return bits & 0x8000 ? -size : size;
 }
