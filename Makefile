@@ -54,6 +54,7 @@ bench: $(VENV)/.dev  ## Run all benchmarks; downloads 228 MB once and takes abou
 	$(BIN)/python bench/generate.py
 	$(BIN)/python bench/lens.py
 	$(BIN)/python bench/load.py
+	$(BIN)/python bench/engine.py
 	$(BIN)/python bench/page.py
 	$(BIN)/python bench/perplexity.py
 	$(BIN)/python bench/pictures.py

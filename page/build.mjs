@@ -58,4 +58,13 @@ for (const file of result.outputFiles) {
     console.log(`${name}: ${file.contents.length} bytes, ${gzipSync(file.contents, { level: 9 }).length} gzipped`);
   }
 }
+
+const MAX_ENGINE = 25_000; // bytes, gzipped: a site may load the engine without the page
+const engine = await build({ absWorkingDir: here, entryPoints: ["src/engine/index.ts"], bundle: true, minify: true, format: "esm", target: "es2022", charset: "utf8", write: false });
+const size = gzipSync(engine.outputFiles[0].contents, { level: 9 }).length;
+if (!process.argv.includes("--check")) console.log(`the engine alone: ${engine.outputFiles[0].contents.length} bytes, ${size} gzipped`);
+if (size > MAX_ENGINE) {
+  isCurrent = false;
+  console.error(`the engine has ${size} bytes gzipped, more than ${MAX_ENGINE}`);
+}
 if (!isCurrent) process.exit(1);

@@ -24,6 +24,7 @@ from playwright.sync_api import Browser, Page
 from torch import Tensor
 
 import jumok
+from jumok.generate.sampling import Sampling
 from jumok.reporting import choose_language
 
 pytestmark = pytest.mark.xdist_group("page")
@@ -102,6 +103,38 @@ def test_texts_are_read_and_answered(page: Page, language: Literal["en", "ko"]) 
             check_engine(page, name, references)
     finally:
         choose_language(None)
+
+
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"temperature": 2.5, "top_k": 6},
+    {"top_p": 0.9, "temperature": 3.0},
+    {"top_k": 9, "top_p": 0.7},
+    {"top_k": 1},
+)
+DRAW_TOKENS = """async ({ tokens, temperature, top_k: topK, top_p: topP, seeds }) => {
+  const model = await openModel("tiny");
+  const draw = (seed) => {
+    const sampling = { temperature, topK, topP, seed };
+    return engine.generate(model, { source: tokens }, { limit: 1, sampling }).next().value.token;
+  };
+  return Array.from({ length: seeds }, (_, seed) => draw(seed));
+}"""
+
+
+def test_tokens_are_drawn_by_their_probabilities(page: Page) -> None:
+    tiny, seeds = jumok.load("tiny"), 500
+    tokens = tiny.require_tokenizer().encode("It was ")
+    with torch.no_grad():
+        logits = tiny.model(torch.tensor([tokens])).logits[:, -1]
+    for settings in SETTINGS:
+        expected = Sampling(**settings).filter_logits(logits, [tokens])[0].softmax(-1)
+        drawn = page.evaluate(DRAW_TOKENS, {"tokens": tokens, "seeds": seeds, **settings})
+        shares = torch.bincount(torch.tensor(drawn), minlength=len(expected)) / seeds
+        assert not shares[expected == 0].any(), settings
+        deviation = (expected * (1 - expected) / seeds).sqrt()
+        assert bool(((shares - expected).abs() <= 4 * deviation + 2 / seeds).all()), settings
+        assert drawn[:9] == page.evaluate(DRAW_TOKENS, {"tokens": tokens, "seeds": 9, **settings})
 
 
 def test_every_option_of_the_families(page: Page, tmp_path: Path) -> None:
