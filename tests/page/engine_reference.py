@@ -20,6 +20,7 @@ from jumok.lens.capture.recorder import KEEP_OPTIONS
 from jumok.models import GPT, Transformer
 from jumok.models.gpt import GPTConfig, llama_config
 from jumok.models.transformer import TransformerConfig
+from jumok.tap import Listener, listen
 from jumok.tasks.labelled_input import prepare_input
 from jumok.translation import translate
 
@@ -77,22 +78,35 @@ def compute_references(lens: Lens, count: int, rng: random.Random) -> list[Refer
 
 def _compute(lens: Lens, texts: list[Text], edits: list[Edit], other: Text) -> list[Reference]:
     cases = [{"input": text, "other": other, "edits": [edit.to_json() for edit in edits]} for text in texts]
+    recorder = _WeightRecorder()
     try:
-        capture = lens.run(*_to_tensors(texts), edits=edits, logits=True, last=PREDICTED)
+        with listen(recorder):
+            capture = lens.run(*_to_tensors(texts), edits=edits, logits=True, last=PREDICTED)
     except ArgumentError as error:
         return [Reference(case, error=str(error)) for case in cases]
-    everything = slice(None)
-    return [
-        Reference(
-            case,
-            capture.output.logits[row],  # type: ignore[union-attr]
-            tuple(
-                torch.stack([attention.tile(row, head, everything, everything) for head in range(attention.heads)])
-                for attention in capture.attentions.values()
-            ),
-        )
-        for row, case in enumerate(cases)
-    ]
+    logits = capture.output.logits  # type: ignore[union-attr]
+    weights = recorder.weights.values()
+    return [Reference(case, logits[row], tuple(site[row] for site in weights)) for row, case in enumerate(cases)]
+
+
+class _WeightRecorder(Listener):
+    """Records the weights of all attentions as the explicit backend computes them; reading them from a capture, head by
+    head, takes longer than the runs."""
+
+    only_reads = True
+
+    def __init__(self) -> None:
+        self.weights: dict[str, Tensor] = {}  # [text, head, query, key] by site
+
+    def accepts(self, site: str) -> bool:
+        return site.endswith(".weights")
+
+    def requests(self, site: str) -> bool:
+        return self.accepts(site)
+
+    def __call__(self, site: str, value: Tensor) -> Tensor:
+        self.weights[site] = value
+        return value
 
 
 def generate_references(lens: Lens, count: int, limit: int, rng: random.Random) -> list[Reference]:

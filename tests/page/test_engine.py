@@ -29,7 +29,7 @@ from jumok.reporting import choose_language
 
 pytestmark = pytest.mark.xdist_group("page")
 
-CASES, GENERATED, NEW_TOKENS = 200, 10, 8  # of each model that comes with the package
+CASES, GENERATED, NEW_TOKENS = 200, 6, 8  # of each model that comes with the package
 LOGITS, WEIGHTS = 1e-4, 1e-5  # largest differences
 
 
