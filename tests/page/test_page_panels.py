@@ -38,7 +38,7 @@ def wide(model: Path) -> Iterator[str]:
         yield printed
 
 
-def test_many_heads_and_the_selected_one_are_in_view(wide: str, open_page: OpenPage) -> None:
+def test_many_heads_the_selected_one_and_the_text_are_in_view(wide: str, open_page: OpenPage) -> None:
     shown = open_page(wide)
     # a map of 48 tokens has the labels of tokens, if not of all
     assert shown.page.locator("canvas[data-map]").get_attribute("data-labels") in ("all", "some")
@@ -57,15 +57,11 @@ def test_many_heads_and_the_selected_one_are_in_view(wide: str, open_page: OpenP
     shown.page.keyboard.press("Enter")
     shown.page.wait_for_function("() => document.querySelectorAll('.jk-chip').length === 240")
     shown.page.wait_for_function(IS_INSIDE, arg=['[data-position="239"]', ".jk-sequences"])
-
-
-@pytest.mark.parametrize("width", [701, 850])
-def test_the_header_of_a_narrow_window_has_room_for_the_text(wide: str, open_page: OpenPage, width: int) -> None:
-    shown = open_page(wide)
-    shown.page.set_viewport_size({"width": width, "height": 800})
-    box = shown.page.locator("header textarea").bounding_box()
-    assert box is not None and box["width"] > 400
-    assert shown.page.evaluate("() => document.documentElement.scrollWidth") <= width
+    for width in (701, 850):
+        shown.page.set_viewport_size({"width": width, "height": 800})
+        box = shown.page.locator("header textarea").bounding_box()
+        assert box is not None and box["width"] > 400
+        assert shown.page.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
 def test_an_ablated_head_is_marked_in_its_map(address: str, open_page: OpenPage) -> None:

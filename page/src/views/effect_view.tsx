@@ -12,7 +12,7 @@ import { TaskLine } from "./task_line";
 export function EffectView() {
   const app = useApp();
   const words = app.words.value;
-  const canMeasure = app.can("effect") && (app.run.current.value?.model.is_editable ?? false);
+  const canMeasure = app.can("effect") && app.canEdit.value; // a file only has what was measured before
   const isBusy = app.task.value?.name === "effect";
   const measuresEdges = app.hello.value?.carrier !== "live"; // they are screened by a gradient
   const heads = app.run.effects.value.heads;
@@ -24,7 +24,7 @@ export function EffectView() {
         {words.effectIntro}
         {app.edits.current.value.length > 0 && <b> {words.effectOfClean}</b>}
       </p>
-      {canMeasure && app.canEdit.value && <MeasureChoices run={app.run.current.value!} />}
+      {canMeasure && <MeasureChoices run={app.run.current.value!} />}
       {canMeasure ? (
         <div class="jk-toolbar">
           <button class="jk-main" data-action="measure-heads" disabled={isBusy} onClick={() => void app.run.measure("heads")}>

@@ -52,16 +52,19 @@ export function HeadGrid() {
 const GRID_WIDTH = 243; // pixels of a layer's thumbnails
 const MAX_IN_LINE = 12; // heads; the other heads of a layer follow below
 
+const FRAME = 6; // pixels: 2 of border on each side, 2 between heads
+
 /** Choose the width of a thumbnail so that the heads of a layer fit into the panel, in lines of equal length. */
-function chooseSize(heads: number): number {
+function chooseSize(heads: number): { size: number; lineWidth: number } {
   const inLine = Math.ceil(heads / Math.ceil(heads / MAX_IN_LINE));
-  return Math.min(88, Math.floor(GRID_WIDTH / inLine) - 6); // 2 pixels of border on each side, 2 between heads
+  const size = Math.min(88, Math.floor(GRID_WIDTH / inLine) - FRAME);
+  return { size, lineWidth: inLine * (size + FRAME) };
 }
 
 function Layers({ app, run }: { app: App; run: Run }) {
   const stacks = new Map<number, number[]>();
   run.sites.forEach(({ stack }, index) => stacks.set(stack, [...(stacks.get(stack) ?? []), index]));
-  const size = chooseSize(Math.max(...run.sites.map(({ heads }) => heads)));
+  const { size, lineWidth } = chooseSize(Math.max(...run.sites.map(({ heads }) => heads)));
   return (
     <>
       {[...stacks.values()].map((sites) => (
@@ -72,7 +75,7 @@ function Layers({ app, run }: { app: App; run: Run }) {
               <span class="jk-layer-name" title={run.sites[site].name}>
                 {typeof run.sites[site].layer === "number" ? run.sites[site].layer : row}
               </span>
-              <div class="jk-layer-heads">
+              <div class="jk-layer-heads" style={{ maxWidth: `${lineWidth}px` }}>
                 {Array.from({ length: run.sites[site].heads }, (_, head) => (
                   <HeadButton key={head} app={app} site={site} head={head} size={size} />
                 ))}

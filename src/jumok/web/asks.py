@@ -230,7 +230,6 @@ class CellAsk(RunPartAsk):
     """The weight of one cell in all heads that read the same sequences as this attention."""
 
     body = messages.Cell
-    is_late = True
     show: Pass
     site: Index
     query: Index
