@@ -16,6 +16,7 @@ from playwright.sync_api import Browser
 
 import jumok
 from jumok.attention.mask import causal, window
+from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.lens import Ablate, Edit, KnockOut, Remask, Scale
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.web.messages import encode_json
@@ -189,3 +190,81 @@ def test_the_file_answers_like_the_python_session(live_pages: dict[str, ShownPag
                 row.pop("rank")
         assert list_differences(computed["body"], expected["body"], ask["ask"]) == []
         assert compare_buffers(ask, computed["buffers"], expected["buffers"]) == []
+
+
+def check_predictions(shown: ShownPage, probabilities: torch.Tensor, side: str = "clean") -> None:
+    """Compare the predictions that the page shows with probabilities by token."""
+    tokenizer = jumok.load("tiny").require_tokenizer()
+    expected = {label_tokens(tokenizer, [token])[0]: float(share) for token, share in enumerate(probabilities)}
+    predictions = shown.read_predictions(side)
+    assert len(predictions) >= 5
+    for label, written in predictions.items():
+        rounding = 0.05 if "." in written else 0.5
+        assert float(written.strip("<>%")) == pytest.approx(100 * expected[label], abs=1.01 * rounding), label
+
+
+def type_text(shown: ShownPage, text: str) -> None:
+    shown.page.fill("textarea", text)
+    shown.page.keyboard.press("Enter")
+
+
+def test_a_reader_types_edits_measures_and_saves(
+    live_pages: dict[str, ShownPage], own_model: str, browser: Browser
+) -> None:
+    shown, page = live_pages["gpt"], live_pages["gpt"].page
+    assert len(page.workers) > 0, "long work would freeze the page"
+    text = "a dog; a d"
+    edit = Ablate(layer=1, head=2)
+    with jumok.Lens(own_model) as lens:
+        clean = lens.run(text, logits=True).logits[0, -1].softmax(-1)
+        edited = lens.run(text, logits=True, edits=[edit]).logits[0, -1].softmax(-1)
+        written = lens.generate(text, limit=12).token_ids
+        labels = label_tokens(lens.tokenizer, [*text.encode(), *written])[len(text) :]
+    effects = jumok.effect(own_model, text)
+
+    type_text(shown, text)
+    page.wait_for_function("count => document.querySelectorAll('.jk-chips button').length === count", arg=len(text))
+    check_predictions(shown, clean)
+    page.click('[data-head="1.2"]')
+    page.click("[data-action=ablate]")
+    shown.wait_for_edits(1)
+    check_predictions(shown, edited, "edited")
+    page.keyboard.press("Control+z")
+    shown.wait_for_edits(0)
+
+    page.click("[data-view=effect]")
+    page.click("[data-action=measure-heads]")
+    page.wait_for_selector(".jk-effect-bars li")
+    assert page.locator("[data-action=measure-edges]").count() == 0
+    strongest = page.locator(".jk-effect-bars li").first.inner_text()
+    assert f"layer {effects[0].layer}, head {effects[0].head}" in strongest
+    assert f"{abs(effects[0].effect):.2f}" in strongest
+
+    page.click("text=Generate")
+    page.wait_for_selector(".jk-new")
+    for step, label in enumerate(labels):
+        page.wait_for_function("label => document.querySelector('.jk-new').textContent === label", arg=label)
+        if step + 1 < len(labels):
+            page.click("[data-action=later]")
+
+    with page.expect_download() as download:
+        page.click("text=Save as HTML")
+    path = Path(download.value.path()).rename(Path(download.value.path()).with_suffix(".html"))
+    saved = ShownPage(browser, offline=True)
+    saved.open(path.as_uri())
+    assert saved.page.input_value("textarea") == text
+    saved.page.click("[data-action=every-head]")
+    saved.page.wait_for_selector(".jk-every-head tr")
+    saved.close()
+
+
+def test_the_translator_answers_in_korean(live_pages: dict[str, ShownPage]) -> None:
+    shown, page = live_pages["translator"], live_pages["translator"].page
+    assert "브라우저에서 직접 계산" in page.locator(".jk-note").first.inner_text()
+    type_text(shown, "나는 매일 학굔에 간다")
+    page.wait_for_selector(".jk-error")
+    assert "어휘에 없는 단어" in page.locator(".jk-error").inner_text()
+    assert "학교" in page.locator(".jk-error").inner_text()
+    type_text(shown, "우리는 도서관에서 책을 읽는다")
+    page.wait_for_function("() => document.querySelector('.jk-strip').textContent.includes('library')")
+    assert page.locator(".jk-error").count() == 0
