@@ -65,6 +65,7 @@ export interface ModelEntry {
   name: string; // what a `run` ask sends back; only names of this list are accepted
   title: string;
   reads: Reads;
+  checkpoints: string[]; // names of a training run's checkpoints, with which the run can be compared
 }
 
 /** Where questions are answered from, and the first question. */

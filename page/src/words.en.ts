@@ -433,7 +433,6 @@ export const en = {
     cell: (first: string, second: string, difference: string) => `first ${first}, second ${second}, difference ${difference}`,
     scale: "weight in the second text minus weight in the first",
     cannotPatch: "The lens can only look at this model, so nothing can be patched.",
-    needsProgram: "A saved file has one input. Open the model with jumok look to compare two.",
   },
   // lines
   headsOfLayer: "All heads of this layer",

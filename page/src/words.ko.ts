@@ -405,7 +405,6 @@ export const ko: Words = {
     cell: (first, second, difference) => `첫 번째 ${first}, 두 번째 ${second}, 차이 ${difference}`,
     scale: "두 번째 텍스트의 가중치 − 첫 번째 텍스트의 가중치",
     cannotPatch: "이 모델은 볼 수만 있어 패치할 수 없습니다.",
-    needsProgram: "저장한 파일에는 입력이 하나뿐입니다. 두 입력을 비교하려면 jumok look으로 모델을 여세요.",
   },
   headsOfLayer: "이 층의 모든 헤드",
   linesHint: "선 하나가 가중치 하나이며, 클수록 굵고 진합니다. 토큰을 가리키면 그 토큰의 선만 보입니다.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -288,6 +289,24 @@ def test_two_models_read_the_same_text() -> None:
             assert effects[layer, head] == pytest.approx(expected, abs=5e-5)
     failure = client.fail("contrast", run=number, model="korean")
     assert "tiny has 2 attentions with 4 heads in all and korean 4 with 16" in str(failure)
+    session.close()
+
+
+def test_checkpoints_of_a_run_can_be_the_second_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs" / "mine"
+    for step in ("step-00000003", "step-00000006"):
+        jumok.save(jumok.load("tiny"), folder / "checkpoints" / step)
+    (folder / "run.json").write_text("{}")
+    session = Session(Start("tiny"))
+    client = PageClient(session)
+    models = {model["name"]: model["checkpoints"] for model in client.ask("hello")["models"]}
+    assert models["runs/mine"] == ["step-00000006", "step-00000003"] and models["tiny"] == []
+    number = client.ask("run", model="tiny", text=TEXT, edits=[])["run"]
+    body = client.ask("contrast", run=number, model="runs/mine/checkpoints/step-00000003")
+    assert body["metric"]["clean"] == body["metric"]["corrupted"] and body["change"] == 0
+    for name in ("step-00000009", "../../other", "", "step-00000003/.."):
+        assert "there is no model" in str(client.fail("contrast", run=number, model=f"runs/mine/checkpoints/{name}"))
     session.close()
 
 

@@ -47,7 +47,9 @@ function SecondInput({ run }: { run: Run }) {
   const words = app.words.value.contrast;
   const { text, model } = app.contrast;
   const reads = app.hello.value?.models.find(({ name }) => name === run.model.name)?.reads;
-  const models = (app.hello.value?.models ?? []).filter((other) => other.reads === reads && other.name !== run.model.name);
+  const others = (app.hello.value?.models ?? []).filter((other) => other.reads === reads && other.name !== run.model.name);
+  const checkpoints = app.hello.value?.models.find(({ name }) => name === run.model.name)?.checkpoints ?? [];
+  const models = [...checkpoints.map((name) => ({ name: `${run.model.name}/checkpoints/${name}`, title: name })), ...others];
   const isBusy = app.task.value?.name === "contrast";
   return (
     <form

@@ -61,6 +61,7 @@ class ModelEntry(Struct):
     name: str  # what a `run` ask sends back; only names of this list are accepted
     title: str
     reads: Reads
+    checkpoints: list[str] = []  # names of a training run's checkpoints, with which the run can be compared
 
 
 class Questions(Struct):

@@ -18,7 +18,9 @@ from jumok.files import read_limited
 from .messages import Reads
 
 RUNS_FOLDER = "runs"
+CHECKPOINTS_FOLDER = "checkpoints"  # of a run
 MAX_RUNS = 50  # training runs in the list, the newest first
+MAX_CHECKPOINTS = 50
 MAX_CONFIG_BYTES = 1_000_000
 DECLARATION = re.compile(r'^    family = "(\w+)"\n(?:    .*\n)*?    reads = "(\w+)"$', re.MULTILINE)
 AUDIO_MODELS = ("whisper-tiny-en",)  # of the catalogue
@@ -33,6 +35,7 @@ class ListedModel:
     title: str
     reads: Reads
     source: Any
+    checkpoints: tuple[str, ...] = ()  # names of the folders of a training run, the newest first
 
 
 def list_models(start: Any) -> dict[str, ListedModel]:
@@ -59,7 +62,7 @@ def _describe_start(start: Any) -> ListedModel:
         return ListedModel(name, name, _read_kind_of_name(name), name)
     path = Path(name)
     source = str(path.absolute()) if path.exists() else name  # the notebook may change its folder later
-    return ListedModel(name, path.name or name, _read_kind_of_folder(path), source)
+    return ListedModel(name, path.name or name, _read_kind_of_folder(path), source, _list_checkpoints(path))
 
 
 def _name_model_class(model: Any) -> str:
@@ -110,9 +113,33 @@ def _list_runs(parent: Path) -> list[ListedModel]:
     except OSError:
         return []
     return [
-        ListedModel(f"{parent}/{folder.name}", folder.name, _read_kind_of_folder(folder), str(folder.absolute()))
+        ListedModel(
+            f"{parent}/{folder.name}",
+            folder.name,
+            _read_kind_of_folder(folder),
+            str(folder.absolute()),
+            _list_checkpoints(folder),
+        )
         for folder in folders[:MAX_RUNS]
     ]
+
+
+def _list_checkpoints(folder: Path) -> tuple[str, ...]:
+    """Return the names of a run's checkpoints, the newest first; a folder that is no run has none."""
+    if not (folder / "run.json").is_file():
+        return ()
+    configs = (folder / CHECKPOINTS_FOLDER).glob("step-*/config.json")
+    return tuple(sorted((config.parent.name for config in configs), reverse=True)[:MAX_CHECKPOINTS])
+
+
+def find_checkpoint(models: dict[str, ListedModel], name: str) -> ListedModel | None:
+    """Return a checkpoint of a listed run by its name, such as "runs/mine/checkpoints/step-00000250"."""
+    run, _, checkpoint = name.rpartition(f"/{CHECKPOINTS_FOLDER}/")
+    listed = models.get(run)
+    if listed is None or checkpoint not in listed.checkpoints:
+        return None
+    source = str(Path(listed.source) / CHECKPOINTS_FOLDER / checkpoint)
+    return ListedModel(name, f"{listed.title}, {checkpoint}", listed.reads, source)
 
 
 def _find_config(folder: Path) -> Path | None:

@@ -20,7 +20,7 @@ from jumok.translation import translate
 from . import asks, messages
 from .asks import read_ask, read_id
 from .messages import Message, Reply, build_answer, build_failure
-from .model_list import ListedModel, list_models
+from .model_list import ListedModel, find_checkpoint, list_models
 from .work_queue import Job, Send, Stopped, WorkQueue
 
 if TYPE_CHECKING:
@@ -161,7 +161,10 @@ class Session:
             version=__version__,
             carrier=self.carrier,
             can=[asks.name_ask(ask) for ask in can],
-            models=[messages.ModelEntry(model.name, model.title, model.reads) for model in self._listed.values()],
+            models=[
+                messages.ModelEntry(model.name, model.title, model.reads, [*model.checkpoints])
+                for model in self._listed.values()
+            ],
             model=first.name,
             text=(start.text or "") if first.reads not in ("image", "audio") else "",
             edits=_edits_to_json(start.edits),
@@ -276,7 +279,7 @@ class Session:
                 self._answerer = Answerer()
         other = None
         if isinstance(job.ask, asks.TwoInputsAsk) and job.ask.model is not None:
-            other = self._open(self._find_listed(job.ask.model), job)
+            other = self._open(find_checkpoint(self._listed, job.ask.model) or self._find_listed(job.ask.model), job)
         return self._answerer.answer(inspection, job, other)
 
     def _find_listed(self, name: str) -> ListedModel:
