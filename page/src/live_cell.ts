@@ -34,7 +34,7 @@ export function openLiveClient(pack: string, options: LiveOptions): Client {
     version: "",
     carrier: "live",
     can: LIVE_ASKS,
-    models: [{ name: options.model, title: options.model, reads: "text" }],
+    models: [{ name: options.model, title: options.model, reads: "text", checkpoints: [] }],
     edits: [],
     selection: null,
     language: null,

@@ -37,6 +37,7 @@ IS_IDLE = "() => document.querySelector('.jk-task')?.dataset.busy === 'false'"
 
 REPEATED = "the cat sat; the cat"
 STORY = "When Mary and John went to the store, John gave a drink to"
+OTHER_STORY = "When Mary and John went to the store, Mary gave a drink to"
 KOREAN_SENTENCE = "나는 매일 학교에 간다"
 SPOKEN = "My brother plays the guitar, and my sister plays the piano."
 HIDDEN_WORD = "guitar"
@@ -103,6 +104,19 @@ def show_lines(shown: ShownPage) -> None:
     shown.page.wait_for_function("() => Number(document.querySelector('.jk-lines').dataset.lines) > 0")
 
 
+def compare_names(shown: ShownPage) -> None:
+    """Replace the second name by the first one, and patch the head that restores most of the answer."""
+    shown.page.click("[data-action=contrast]")
+    shown.page.fill("[data-contrast-input]", OTHER_STORY)
+    shown.page.click("[data-action=compare]")
+    shown.page.wait_for_selector("[data-value=clean]", timeout=300_000)
+    shown.page.click("[data-action=sweep]")
+    shown.page.locator("[data-restores] button").first.click(timeout=600_000)
+    shown.page.wait_for_selector("[data-value=patched]", timeout=300_000)
+    shown.page.set_viewport_size({"width": 1280, "height": 1000})
+    shown.page.locator(".jk-pairs-all").evaluate("element => element.scrollIntoView()")
+
+
 def generate_text(shown: ShownPage) -> None:
     """Let the model continue the text, and go to the third token."""
     generate = shown.page.locator("header").get_by_text("Generate", exact=True)
@@ -137,7 +151,10 @@ TEXT_PICTURES = (
     Picture("generation", "tiny", REPEATED, generate_text),
     Picture("translator", "translator", KOREAN_SENTENCE, show_first_look),
 )
-LARGE_PICTURES = (Picture("smollm2", "smollm2", STORY, show_first_look),)
+LARGE_PICTURES = (
+    Picture("smollm2", "smollm2", STORY, show_first_look),
+    Picture("contrast", "smollm2", STORY, compare_names),
+)
 
 
 def open_and_draw(browser: Browser, address: str, picture: Picture, language: str, path: Path) -> None:

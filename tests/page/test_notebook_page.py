@@ -76,6 +76,18 @@ def ablate_a_head(shown: ShownPage) -> None:
     shown.page.wait_for_selector("canvas[data-map=edited][data-complete=true]")
 
 
+def compare_two_texts(shown: ShownPage) -> None:
+    """Compare a second text in the widget, and patch the head that restores the answer of the first one."""
+    shown.page.locator("[data-action=contrast]").first.click()
+    shown.page.locator("[data-contrast-input]").fill("the cat sat; the dog")
+    shown.page.locator("[data-action=compare]").click()
+    shown.page.locator("[data-value=corrupted]").wait_for()
+    shown.page.locator("[data-action=sweep]").click()
+    shown.page.locator("[data-restores] button").first.click()
+    shown.page.locator("[data-value=patched]").wait_for()
+    shown.page.locator("canvas[data-contrast=difference][data-complete=true]").wait_for()
+
+
 def test_a_cell_of_jupyterlab_shows_the_page_and_follows_its_edits(browser: Browser, tmp_path: Path) -> None:
     port = find_free_port()
     address = f"http://127.0.0.1:{port}"
@@ -159,5 +171,6 @@ def test_marimo_shows_the_page(browser: Browser, tmp_path: Path) -> None:
         shown.page.goto(address)
         shown.wait_for_map()  # Playwright looks into shadow roots
         ablate_a_head(shown)
+        compare_two_texts(shown)
         shown.problems = [problem for problem in shown.problems if "jumok" in problem.lower()]
         shown.close()

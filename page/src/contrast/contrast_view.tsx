@@ -260,9 +260,11 @@ function PatchList({ run, contrast }: { run: Run; contrast: Contrast }) {
         </p>
       )}
       <div class="jk-toolbar">
-        <button data-action="contrast-python" title={all.copyPythonHint} onClick={() => say(copy())}>
-          {isCopied.value ? all.copied : all.copyPython}
-        </button>
+        {app.can("code") && (
+          <button data-action="contrast-python" title={all.copyPythonHint} onClick={() => say(copy())}>
+            {isCopied.value ? all.copied : all.copyPython}
+          </button>
+        )}
         {patches.value.length > 1 && <button onClick={() => app.contrast.clearPatches()}>{all.clear}</button>}
       </div>
     </section>
