@@ -48,10 +48,11 @@ class Page(NamedTuple):
 
 
 @contextmanager
-def run_server() -> Iterator[Page]:
+def run_server(model: str = "tiny", text: str = TEXT, **environment: str) -> Iterator[Page]:
     """Start ``jumok look --open`` as a process of its own."""
-    command = [sys.executable, "-m", "jumok", "look", "tiny", TEXT, "--open", "--no-browser"]
-    with subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "jumok", "look", model, text, "--open", "--no-browser", "--port", "0"]
+    variables = {**os.environ, **environment}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as process:
         assert process.stdout is not None
         address = urlsplit(process.stdout.readline())
         assert address.port is not None

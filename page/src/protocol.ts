@@ -342,7 +342,7 @@ export interface Steps {
   hidden_weight: number; // their weight in all
   log_sum_exp: number | null;
   output: (number | null)[]; // sum of weight x value over all keys
-  difference: number; // largest |difference| to the head output that the model computed
+  difference: number | null; // largest |difference| to the head output that the model computed; null: not kept
   sentences: Record<StepName, string>;
 }
 
@@ -448,6 +448,7 @@ export interface HeadFacts {
 /** The kinds of all heads, of the clean pass. */
 export interface Kinds {
   heads: HeadFacts[];
+  sampled: number | null; // how many queries of each head were read; null: all
 }
 
 /** The effect of a head or an edge. */

@@ -31,6 +31,8 @@ export class RunState {
   readonly facts = signal<Map<string, HeadFacts>>(new Map());
   /** Why the heads have no kinds; empty if they do, or will. */
   readonly noKinds = signal("");
+  /** Of a long text: how many queries of each head its kind was found by; null: all. */
+  readonly sampledQueries = signal<number | null>(null);
   readonly effects = signal<Partial<Record<Over, Effects>>>({});
   /** Changes with the input: the audio of the same input is not asked for again. */
   readonly soundKey = signal(0);
@@ -176,6 +178,7 @@ export class RunState {
       const { body } = await this.app.client.ask("kinds", { run: run.run });
       if (this.current.value?.run !== run.run) return;
       this.facts.value = new Map(body.heads.map((facts) => [headKey(facts.site, facts.head), facts]));
+      this.sampledQueries.value = body.sampled;
     } catch (error) {
       if (error instanceof AskError && error.reason === "invalid") this.noKinds.value = error.message;
       else this.app.fail(error);

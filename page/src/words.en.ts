@@ -113,6 +113,7 @@ export const en = {
   } as Record<string, string>,
   stacks: {} as Record<string, string>,
   kindPending: "classifying …",
+  kindsOfSample: (sampled: number, tokens: number) => `Kinds are estimated from a sample of ${sampled} of ${tokens.toLocaleString("en")} tokens.`,
   kindName: "kind",
   entropyName: "entropy",
   distanceName: "distance",

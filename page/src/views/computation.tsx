@@ -119,7 +119,7 @@ export function Computation() {
             <p class="jk-hint">
               {pass === "edited" && run.edits.some((edit) => ablates(edit, site, head))
                 ? words.outputReplaced
-                : words.recordedDifference(steps.value.difference.toExponential(0))}
+                : steps.value.difference !== null && words.recordedDifference(steps.value.difference.toExponential(0))}
             </p>
           )}
         </>

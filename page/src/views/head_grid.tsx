@@ -241,6 +241,8 @@ function KindLegend({ app }: { app: App }) {
   const counts = new Map<string, number>();
   for (const { kind } of app.run.facts.value.values()) counts.set(kind, (counts.get(kind) ?? 0) + 1);
   const kinds = KINDS.filter((kind) => counts.has(kind));
+  const sampled = kinds.length > 0 ? app.run.sampledQueries.value : null;
+  const run = app.run.current.value;
   return (
     <div class="jk-kinds">
       {kinds.length === 0 && app.can("kinds") && <span>{app.run.noKinds.value || words.kindPending}</span>}
@@ -250,6 +252,7 @@ function KindLegend({ app }: { app: App }) {
           {words.kinds[kind]} <b>{counts.get(kind)}</b>
         </span>
       ))}
+      {sampled !== null && run && <span data-sample>{words.kindsOfSample(sampled, run.source.length)}</span>}
       {app.run.effects.value.heads && <span>{words.effectBadge}</span>}
     </div>
   );

@@ -140,7 +140,7 @@ class Lens:
         labels: Labels = None,
         name: str = "run",
         gradients: bool = False,
-        reusable: bool = False,
+        reusable: int = False,
         reuse: Capture | None = None,
         progress: Progress | None = None,
         **settings: Any,
@@ -163,7 +163,8 @@ class Lens:
             gradients: Whether to record gradients.
             reusable: Whether later runs of the same inputs with edits may reuse this one. The capture then also keeps
                 the output of every block: a vector of the model's width for each position and block (SmolLM2 at 4,096
-                tokens: 270 MiB). A model of transformers builds no key/value cache.
+                tokens: 270 MiB). A model of transformers builds no key/value cache. A number n keeps only the output of
+                every n-th block; up to n - 1 blocks before an edit are then computed again.
             reuse: A reusable capture of the same inputs. Blocks before the first edited one are not computed again;
                 their attentions and activations are those of this capture. The result is the same.
             progress: Called at every tap (several in each attention, one in each MLP) with the number of finished

@@ -367,7 +367,7 @@ class Steps(Struct):
     hidden_weight: float  # their weight in all
     log_sum_exp: float | None
     output: list[float | None]  # sum of weight x value over all keys
-    difference: float  # largest |difference| to the head output that the model computed
+    difference: float | None  # largest |difference| to the head output that the model computed; null: not kept
     sentences: dict[StepName, str]
 
 
@@ -484,6 +484,7 @@ class Kinds(Struct):
     """The kinds of all heads, of the clean pass."""
 
     heads: list[HeadFacts]
+    sampled: int | None = None  # how many queries of each head were read; null: all
 
 
 class EffectRow(Struct):

@@ -39,6 +39,7 @@ from .model_list import ListedModel
 MAX_PREPARED = 4  # prepared inputs of a model that are kept; a model that answers generates its answer for each
 MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
 MAX_STREAM_POSITIONS = 1536  # of the residual stream, which is several vectors for each position and block
+KEPT_BLOCKS = 10  # of a longer input the output of every tenth block is kept, and no outputs of heads
 
 AnyLoaded = Loaded | LoadedTransformers
 
@@ -179,7 +180,7 @@ def run_pass(
         edits=edits,
         keep=_choose_parts(length) if keeps_more else (),
         logits=True,
-        reusable=keeps_more and clean is None,
+        reusable=_choose_blocks(opened, length) if keeps_more and clean is None else False,
         reuse=reuse,
         progress=lambda done, total: progress(done, total, "running"),
         **settings,
@@ -192,7 +193,13 @@ def run_pass(
 
 def _choose_parts(length: int) -> tuple[str, ...]:
     """Return what a pass keeps: what the steps of a head show, and the residual stream."""
-    return ("value", "output", *(STREAM_PARTS if length <= MAX_STREAM_POSITIONS else ()))
+    return ("value", "output", *STREAM_PARTS) if length <= MAX_STREAM_POSITIONS else ("value",)
+
+
+def _choose_blocks(opened: OpenedModel, length: int) -> int:
+    """Return of which blocks a reusable pass keeps the output, as a number for ``lens.run``."""
+    # of a model of transformers other blocks than the next one may read the output of a block
+    return KEPT_BLOCKS if isinstance(opened.model, Model) and length > MAX_STREAM_POSITIONS else 1
 
 
 def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: StageProgress) -> bool:

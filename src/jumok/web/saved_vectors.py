@@ -78,6 +78,7 @@ class VectorStore:
         weights = _compute_weights(stored_query @ stored_key.T, numbers, score)
         if form == "float16":
             self.largest_difference = max(self.largest_difference, float((weights - exact).abs().max()))
+        assert numbers.output is not None
         difference = (weights @ values - numbers.output).abs().amax(-1)
         bias = numbers.bias
         return SavedVectors(
@@ -100,7 +101,7 @@ def _count_numbers(shown: Pass, site: int) -> int:
     """Return how many numbers the vectors of an attention are; 0 if the page cannot compute with them."""
     site_map = shown.maps[site]
     calls, name = site_map.attention.calls, site_map.attention.site
-    is_recorded = len(calls) == 1 and f"{name}.value" in shown.capture.activations
+    is_recorded = len(calls) == 1 and {f"{name}.value", f"{name}.output"} <= shown.capture.activations.keys()
     if not is_recorded or isinstance(site_map, WindowMap) or isinstance(calls[0], WeightTable):
         return 0
     if find_dot_product(calls[0].score) is None:

@@ -28,6 +28,7 @@ class HeadNumbers:
         products: Queries times keys.
         bias: What is added to the scores; None if nothing is.
         allowed: True = the query may attend to the key.
+        output: What the model computed; None if the capture does not have it.
     """
 
     call: CapturedCall
@@ -37,7 +38,7 @@ class HeadNumbers:
     products: Float[Tensor, "query key"]
     bias: Float[Tensor, "query key"] | None
     allowed: Bool[Tensor, "query key"]
-    output: Float[Tensor, "query value_width"]
+    output: Float[Tensor, "query value_width"] | None
 
 
 def read_head(
@@ -54,6 +55,7 @@ def read_head(
     if len(calls) > 1:
         raise ArgumentError(f"{site} is called once for each token; choose a model that reads all tokens at once")
     (call,) = calls
+    output = capture.activations.get(f"{site}.output")
     group = head // (call.query.shape[1] // call.key.shape[1])
     query, key = call.query[row, head, queries].to("cpu", dtype), call.key[row, group].to("cpu", dtype)
     keys = slice(None)
@@ -65,7 +67,7 @@ def read_head(
         products=query @ key.T,
         bias=None if call.bias is None else call.evaluate_bias(row, head, queries, keys).to("cpu", dtype),
         allowed=call.evaluate_mask(row, head, queries, keys).cpu(),
-        output=capture.activations[f"{site}.output"][row, head, queries].to("cpu", dtype),
+        output=None if output is None else output[row, head, queries].to("cpu", dtype),
     )
 
 
@@ -91,6 +93,7 @@ def build_model_steps(
         )
 
     call, score = numbers.call, numbers.call.score
+    assert numbers.output is not None
     if not isinstance(score, ScaledDot):
         raise ArgumentError(f"jumok steps explains dot products, but this attention computes {type(score).__name__}")
     rows, columns = _fit_labels(query_labels, len(numbers.query)), _fit_labels(key_labels, len(numbers.key))

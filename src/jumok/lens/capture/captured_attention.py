@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from jumok.attention.bias import Bias
-from jumok.attention.grid import Grid, Positions
+from jumok.attention.grid import Grid, Positions, convert_positions
 from jumok.attention.mask import Mask
 from jumok.attention.score import ScaledDot, Score
 
@@ -50,8 +50,8 @@ class CapturedCall:
         """The captured tensors, for the memory that they take."""
         return [tensor for tensor in (self.query, self.key, self.logsumexp) if tensor is not None]
 
-    def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
-        """Compute the weights of a tile."""
+    def tile(self, row: int, head: int, queries: slice | Tensor, keys: slice) -> Tile:
+        """Compute the weights of a tile; its rows are a slice of the queries, or some of them."""
         if self.logsumexp is None or self.needs_full_rows:
             rows = self._compute_full_rows(row, head, queries)
             return rows[:, keys].to(self._result_dtype)
@@ -81,7 +81,7 @@ class CapturedCall:
         first = min(max(first, 0), self.keys)
         return first, max(min(end, self.keys), first)
 
-    def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
+    def evaluate_mask(self, row: int, head: int, queries: slice | Tensor, keys: slice) -> AllowedTile:
         """Evaluate the mask of a tile: True where the query may attend to the key."""
         grid = self._build_grid(row, head, queries, keys)
         if self.mask is None:
@@ -100,7 +100,7 @@ class CapturedCall:
         """The dtype of the queries, but at least float32."""
         return torch.promote_types(self.query.dtype, torch.float32)
 
-    def _compute_scores(self, row: int, head: int, queries: slice, keys: slice, dtype: torch.dtype) -> Tile:
+    def _compute_scores(self, row: int, head: int, queries: slice | Tensor, keys: slice, dtype: torch.dtype) -> Tile:
         """Compute the scores with bias, -inf where the mask forbids."""
         all_heads = self.score.differs_by_head
         group = head // (self.query.shape[1] // self.key.shape[1])
@@ -118,7 +118,7 @@ class CapturedCall:
             scores = scores.masked_fill(~self.mask.evaluate(grid)[0, 0].expand(scores.shape), -torch.inf)
         return scores
 
-    def _build_grid(self, row: int, head: int, queries: slice, keys: slice) -> Grid:
+    def _build_grid(self, row: int, head: int, queries: slice | Tensor, keys: slice) -> Grid:
         return Grid(
             range(row, row + 1),
             range(head, head + 1),
@@ -127,7 +127,7 @@ class CapturedCall:
             self.query.device,
         )
 
-    def _compute_full_rows(self, row: int, head: int, queries: slice) -> Tile:
+    def _compute_full_rows(self, row: int, head: int, queries: slice | Tensor) -> Tile:
         """Compute complete rows by softmax, in float64 where the device supports it."""
         dtype = torch.float32 if self.query.device.type == "mps" else torch.float64
         scores = self._compute_scores(row, head, queries, slice(None), dtype)
@@ -191,6 +191,15 @@ class CapturedAttention:
         """Compute the weights of a tile; keys that a call did not have get weight 0."""
         return self._join_calls(lambda call, *cells: call.tile(*cells), row, head, queries, keys)
 
+    def read_rows(self, row: int, head: int, queries: Tensor) -> tuple[Tile, AllowedTile]:
+        """Compute the complete rows of some queries, and evaluate their masks."""
+        everything = slice(None)
+        if len(self.calls) == 1:
+            (call,) = self.calls
+            return call.tile(row, head, queries, everything), call.evaluate_mask(row, head, queries, everything)
+        weights = self.tile(row, head, everything, everything)
+        return weights[queries], self.evaluate_mask(row, head, everything, everything)[queries]
+
     @property
     def needs_full_rows(self) -> bool:
         """Whether a tile of some call is cut from complete rows."""
@@ -248,10 +257,10 @@ class WeightTable(CapturedCall):
     def needs_full_rows(self) -> bool:
         return False
 
-    def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
+    def tile(self, row: int, head: int, queries: slice | Tensor, keys: slice) -> Tile:
         return self.table[row, head, queries, keys].float()
 
-    def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
+    def evaluate_mask(self, row: int, head: int, queries: slice | Tensor, keys: slice) -> AllowedTile:
         return self.table[row, head, queries, keys] > 0
 
 
@@ -262,9 +271,11 @@ def list_positions(positions: Positions) -> list[int]:
     return (positions[0] if positions.dim() == 2 else positions).tolist()
 
 
-def _slice_row_positions(positions: Positions, row: int, indices: slice) -> Positions:
-    """Return a slice of the positions of one batch row."""
+def _slice_row_positions(positions: Positions, row: int, indices: slice | Tensor) -> Positions:
+    """Return a slice of the positions of one batch row, or some of them."""
     if isinstance(positions, range):
+        if isinstance(indices, Tensor):
+            return convert_positions(positions, indices.device)[indices]
         return positions[indices]
     if positions.dim() == 2:
         return positions[row if len(positions) > 1 else 0, indices]

@@ -47,6 +47,8 @@ class Recorder(Listener):
     def __call__(self, site: str, value: Any) -> Any:
         attention_site, _, word = site.rpartition(".")
         if word in self.keep:
+            if isinstance(value, Tensor) and not value.requires_grad:
+                value = _copy_view(value)
             earlier = self.activations.get(site)
             if earlier is not None and value.dim() >= 3:  # rows of later calls at the same site are appended
                 self.activations[site] = torch.cat([earlier, value], -2)
@@ -63,9 +65,7 @@ class Recorder(Listener):
             return
         incomplete = self._incomplete_calls.setdefault(site, {})
         if isinstance(value, Tensor):
-            value = value.detach()
-            if value.untyped_storage().nbytes() > value.nbytes:  # a view would keep a larger tensor in memory
-                value = value.clone()
+            value = _copy_view(value.detach())
         incomplete[word] = value
         if word == "positions":
             arguments = self._incomplete_calls.pop(site)
@@ -73,6 +73,11 @@ class Recorder(Listener):
             assert count_positions(query_positions) == arguments["query"].shape[2]
             call = CapturedCall(**arguments, query_positions=query_positions, key_positions=key_positions)
             self.attentions.setdefault(site, CapturedAttention(site)).calls.append(call)
+
+
+def _copy_view(value: Tensor) -> Tensor:
+    """Copy a tensor that is a part of another one, which it would keep in memory."""
+    return value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
 
 
 class StepRecorder(Recorder):

@@ -36,7 +36,7 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
 
-from .head_statistics import HeadStatistics, KeyPatterns
+from .head_statistics import HeadStatistics, KeyPatterns, build_readers
 
 MARGIN = "_margin"  # ends the name of a score that is compared with control pairs
 
@@ -109,6 +109,7 @@ def classify_heads(
     vectors: Float[Tensor, "token width"] | None = None,
     sites: Iterable[str] | None = None,
     batch: int = 0,
+    queries: Int[Tensor, " query"] | None = None,
 ) -> list[HeadKind]:
     """Compute the scores of every head of every self-attention over a text.
 
@@ -120,6 +121,7 @@ def classify_heads(
         vectors: A vector for each token, for "semantic"; usually the rows of the embedding.
         sites: Only these attentions; default: all over this text.
         batch: The batch row.
+        queries: Only the rows of these queries, such as ``sample_queries`` draws of a long text; default: all.
 
     Returns:
         The heads, in execution order.
@@ -135,7 +137,7 @@ def classify_heads(
     token_ids = token_ids.flatten()
     count = len(token_ids)
     token_vectors = None if vectors is None else vectors.detach().float().cpu()
-    patterns = KeyPatterns(token_ids, sorted(set(separators)), list(arcs), token_vectors)
+    patterns = KeyPatterns(token_ids, sorted(set(separators)), list(arcs), token_vectors, queries)
 
     kinds: list[HeadKind] = []
     for site in capture.sites.names if sites is None else sites:
@@ -143,12 +145,26 @@ def classify_heads(
         if attention.queries != count or attention.keys != count:
             continue  # a cross-attention, or an attention over something else
         for head in range(attention.heads):
-            statistics = HeadStatistics.collect(capture, site, head, patterns, batch)
-            without_first = HeadStatistics.collect(capture, site, head, patterns, batch, skip_first=True)
+            read_rows, read_without_first = build_readers(capture, site, head, patterns, batch)
+            statistics = HeadStatistics.collect(read_rows, patterns)
+            without_first = HeadStatistics.collect(read_without_first, patterns)
             kinds.append(HeadKind(site, head, *statistics, without_first.scores))
     if not kinds:
         raise ArgumentError(f"this capture has no self-attention over {count} tokens; give the tokens that it read")
     return kinds
+
+
+def sample_queries(count: int, size: int, seed: int = 0) -> Int[Tensor, " query"]:
+    """Draw ``size`` queries of a text, one from each of as many equal parts; all of them if there are not more.
+
+    >>> sample_queries(10, 3).tolist(), len(sample_queries(2, 3))
+    ([3, 5, 8], 2)
+    """
+    if count <= size:
+        return torch.arange(count)
+    # equal parts: scores change along a text, and parts of it drawn more often would shift their means
+    shares = torch.rand(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return ((torch.arange(size) + shares) * count / size).long()
 
 
 def sample_repeated_tokens(

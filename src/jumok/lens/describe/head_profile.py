@@ -64,10 +64,12 @@ class HeadProfiler:
         if tokenize_words is not None:
             self.syntactic, self.margins = _score_sentences(lens, tokenize_words, sites, report)
 
-    def classify_on_text(self, capture: Capture, tokens: Sequence[int], site: str) -> list[HeadKind]:
-        """Classify the heads of one attention on a text."""
+    def classify_on_text(
+        self, capture: Capture, tokens: Sequence[int], site: str, queries: Tensor | None = None
+    ) -> list[HeadKind]:
+        """Classify the heads of one attention on a text, by all of its rows or those of some queries."""
         vectors = embed_tokens(self._lens, tokens)
-        kinds = classify_heads(capture, list(tokens), vectors=vectors, sites=[site])
+        kinds = classify_heads(capture, list(tokens), vectors=vectors, sites=[site], queries=queries)
         return [self._add_sentence_scores(kind) for kind in kinds]
 
     def _add_sentence_scores(self, kind: HeadKind) -> HeadKind:

@@ -1,9 +1,10 @@
-"""Collect the statistics of one head's weights that its kind is derived from, a few rows at a time."""
+"""Collect the statistics of one head's weights that its kind is derived from, a few rows at a time, of all queries
+or of some."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from jumok.lens.capture.model_capture import Capture
 
 LOCAL_DISTANCE = 3
 MAX_WEIGHTS = 2**22  # weights in memory at once
+MAX_SAMPLE_WEIGHTS = 2**18  # the same for a sample, beside a long text
 
 RowPatterns = dict[str, Bool[Tensor, "row key"]]
 
@@ -29,8 +31,9 @@ class KeyPatterns:
         separators: list[int],
         arcs: list[tuple[int, int]],
         vectors: Float[Tensor, "vector width"] | None,
+        queries: Int[Tensor, " row"] | None = None,
     ) -> None:
-        """Check the annotations of a text."""
+        """Check the annotations of a text; ``queries`` are the rows that are read, by default all."""
         count = len(tokens)
         positions = [*separators, *(end for arc in arcs for end in arc)]
         missing = next((position for position in positions if not 0 <= position < count), None)
@@ -42,15 +45,26 @@ class KeyPatterns:
         self.vectors = None if vectors is None else torch.nn.functional.normalize(vectors, dim=-1)
         self._separators = separators
         self._arcs = arcs
-        self._all_rows: RowPatterns | None = None
+        self.is_sample = queries is not None
+        self.queries = torch.arange(count) if queries is None else queries
+        limit = MAX_SAMPLE_WEIGHTS if self.is_sample else MAX_WEIGHTS
+        self.parts = self.queries.split(max(1, limit // max(1, count)))  # the rows that are read at once
+        # tables of all rows, and those of a sample, are computed once and reused for every head
+        size = len(self.parts) if self.is_sample or len(self.parts) == 1 else 0
+        self._build_once = lru_cache(maxsize=size)(lambda number: self._build(self.parts[number]))
+        self._compare_once = lru_cache(maxsize=size)(lambda number: self._compare(self.parts[number]))
 
-    def get_rows(self, rows: Int[Tensor, " row"]) -> RowPatterns:
-        """Return the tables of some rows by kind. Tables of all rows are computed once and reused for every head."""
-        if len(rows) < len(self.tokens):
-            return self._build(rows)
-        if self._all_rows is None:
-            self._all_rows = self._build(rows)
-        return self._all_rows
+    def get_rows(self, number: int) -> RowPatterns:
+        """Return the tables of a part of the rows by kind."""
+        return self._build_once(number)
+
+    def get_similarities(self, number: int) -> Float[Tensor, "row key"]:
+        """Return the cosine similarities of a part of the rows with all keys."""
+        return self._compare_once(number)
+
+    def _compare(self, rows: Tensor) -> Tensor:
+        assert self.vectors is not None
+        return self.vectors[rows] @ self.vectors.T
 
     def _build(self, rows: Tensor) -> RowPatterns:
         columns = torch.arange(len(self.tokens))
@@ -94,6 +108,9 @@ class MapRows(NamedTuple):
         return self.allowed.sum(-1)
 
 
+ReadRows = Callable[[int], MapRows]  # returns the rows of a part
+
+
 class HeadStatistics(NamedTuple):
     """The statistics of one head."""
 
@@ -103,33 +120,20 @@ class HeadStatistics(NamedTuple):
     shares: dict[str, float]  # of all weight on the keys of each kind
 
     @staticmethod
-    def collect(
-        capture: Capture, site: str, head: int, patterns: KeyPatterns, batch: int, *, skip_first: bool = False
-    ) -> HeadStatistics:
-        """Compute the statistics of one head; ``skip_first`` leaves out the first key and normalises the rows again."""
-        count = len(patterns.tokens)
-        step = max(1, MAX_WEIGHTS // count)
-
-        @lru_cache(maxsize=1)  # a map that is read at once is computed once
-        def read_rows(begin: int) -> MapRows:
-            rows = slice(begin, min(begin + step, count))
-            weights = capture.tile(site, head, rows, slice(None), batch).float().cpu()
-            allowed = capture.attentions[site].evaluate_mask(batch, head, rows, slice(None)).cpu()
-            if skip_first:
-                weights = drop_first_key(weights)
-                allowed = allowed & (torch.arange(allowed.shape[1]) > 0)
-            return MapRows(torch.arange(rows.start, rows.stop), weights, allowed)
+    def collect(read_rows: ReadRows, patterns: KeyPatterns) -> HeadStatistics:
+        """Compute the statistics of one head, whose rows ``read_rows`` returns part by part."""
+        count, row_count = len(patterns.tokens), len(patterns.queries)
 
         row_scores: defaultdict[str, list[Tensor]] = defaultdict(list)  # of the rows where each score is defined
         shares: defaultdict[str, float] = defaultdict(float)
         entropy_sum = distance_sum = 0.0
         weights_by_distance, cells_by_distance = torch.zeros(2 * count - 1), torch.zeros(2 * count - 1)
         moments = torch.zeros(6, dtype=torch.float64)
-        for begin in range(0, count, step):
-            part = read_rows(begin)
-            for name, cells in patterns.get_rows(part.rows).items():
+        for number in range(len(patterns.parts)):
+            part = read_rows(number)
+            for name, cells in patterns.get_rows(number).items():
                 weight = (part.weights * cells).sum(-1)
-                shares[name] += float(weight.sum()) / count
+                shares[name] += float(weight.sum()) / row_count
                 is_defined = (cells & part.allowed).any(-1)
                 if name == "syntactic":
                     weight, is_defined = subtract_uniform(weight, cells, part.allowed)
@@ -147,13 +151,13 @@ class HeadStatistics(NamedTuple):
             if patterns.vectors is not None:
                 # a token is most similar to itself: with its own cell, a head that attends to itself would be semantic
                 cells = part.allowed & (part.distances != 0)
-                similarities = patterns.vectors[part.rows] @ patterns.vectors.T
-                x, y = part.weights[cells].double(), similarities[cells].double()
-                moments += torch.stack([torch.tensor(len(x)).double(), x.sum(), y.sum(), x @ x, y @ y, x @ y])
+                x = part.weights.masked_fill(~cells, 0.0).flatten().double()
+                y = patterns.get_similarities(number).masked_fill(~cells, 0.0).flatten().double()
+                moments += torch.stack([cells.sum().double(), x.sum(), y.sum(), x @ x, y @ y, x @ y])
 
         profile = weights_by_distance / cells_by_distance.clamp_min(1)
-        for begin in range(0, count, step):
-            part = read_rows(begin)
+        for number in range(len(patterns.parts)):
+            part = read_rows(number)
             expected = profile[part.distances + count - 1] * part.allowed
             expected = expected / expected.sum(-1, keepdim=True).clamp_min(1e-12)
             differences = (part.weights - expected).abs().sum(-1)
@@ -163,7 +167,35 @@ class HeadStatistics(NamedTuple):
         scores = {name: float(rows.mean()) if len(rows) else None for name, rows in joined.items()}
         if patterns.vectors is not None:
             scores["semantic"] = _correlate(moments)
-        return HeadStatistics(scores, entropy_sum / count, distance_sum / count, dict(shares))
+        return HeadStatistics(scores, entropy_sum / row_count, distance_sum / row_count, dict(shares))
+
+
+def build_readers(
+    capture: Capture, site: str, head: int, patterns: KeyPatterns, batch: int
+) -> tuple[ReadRows, ReadRows]:
+    """Return what reads the rows of a head, and what reads them without the first key, normalised again."""
+
+    size = len(patterns.parts) if patterns.is_sample else 1
+
+    @lru_cache(maxsize=size)  # a map that is read at once is computed once, and so is a sample
+    def read_rows(number: int) -> MapRows:
+        rows = patterns.parts[number]
+        attention = capture.attentions[site]
+        if patterns.is_sample:
+            with torch.no_grad():
+                weights, allowed = attention.read_rows(batch, head, rows)
+        else:  # the capture keeps a complete map for other readers
+            part = slice(int(rows[0]), int(rows[-1]) + 1)
+            weights = capture.tile(site, head, part, slice(None), batch)
+            allowed = attention.evaluate_mask(batch, head, part, slice(None))
+        return MapRows(rows, weights.float().cpu(), allowed.cpu())
+
+    @lru_cache(maxsize=size)
+    def read_without_first(number: int) -> MapRows:
+        rows, weights, allowed = read_rows(number)
+        return MapRows(rows, drop_first_key(weights), allowed & (torch.arange(allowed.shape[1]) > 0))
+
+    return read_rows, read_without_first
 
 
 def _correlate(moments: Float64[Tensor, " moment"]) -> float | None:

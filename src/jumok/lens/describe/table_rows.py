@@ -74,7 +74,7 @@ def build_table_rows(
     tables: dict[tuple[str, int], _SourceTable] = {}  # by side and number of queries
     for number, site in enumerate(sites):
         layer = capture.sites.get_layer(site)
-        kinds = _classify_self_attention_heads(capture, labels, site, tokens, profiler)
+        kinds = classify_self_attention_heads(capture, labels, site, tokens, profiler)
         for index in range(capture.attentions[site].heads) if heads is None else heads[site]:
             on_repeats = None if profiler is None else profiler.on_repeats.get((site, index))
             head_rows.append(_build_head_row(capture, site, index, kinds.get(index), on_repeats))
@@ -132,19 +132,24 @@ def _fit_labels(labels: list[str], count: int) -> list[str]:
     return labels if len(labels) == count else [str(index) for index in range(count)]
 
 
-def _classify_self_attention_heads(
-    capture: Capture, labels: SideLabels, site: str, tokens: Sequence[int], profiler: HeadProfiler | None
+def classify_self_attention_heads(
+    capture: Capture,
+    labels: SideLabels,
+    site: str,
+    tokens: Sequence[int],
+    profiler: HeadProfiler | None,
+    rows: Tensor | None = None,
 ) -> dict[int, HeadKind]:
-    """Classify the heads of a self-attention; empty for other attentions."""
+    """Classify the heads of a self-attention, by all rows or some; empty for other attentions."""
     attention, sides = capture.attentions[site], capture.sites.get_sides(site)
     queries = labels.get_labels(sides.queries)
     # the windows of an image have fewer positions than the image
     if sides.queries != sides.keys or not attention.queries == len(queries) == attention.keys:
         return {}
     if profiler is not None:
-        kinds = profiler.classify_on_text(capture, tokens, site)
+        kinds = profiler.classify_on_text(capture, tokens, site, rows)
     else:
-        kinds = classify_heads(capture, list(range(len(queries))), sites=[site])
+        kinds = classify_heads(capture, list(range(len(queries))), sites=[site], queries=rows)
     return {kind.head: kind for kind in kinds}
 
 

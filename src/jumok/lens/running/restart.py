@@ -46,8 +46,11 @@ class Restart(Listener):
 
     only_reads = True
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, every: int = 1) -> None:
+        """``every``: 1 stores the output of each block; n that of every n-th block, and of the last one of a list."""
         self.model = model
+        self.every = every
+        self.omitted: set[str] = set()  # the blocks between those that are stored
         # by the name of the block, in execution order; None for one that cannot be skipped: it ran several times in one
         # forward pass (a decoder step by step), or its output is not a tensor or a tuple
         self.outputs: dict[str, BlockOutput | None] = {}
@@ -77,8 +80,17 @@ class Restart(Listener):
 
     def _compute_and_store(self, name: str, compute: Callable[..., Any], /, *arguments: Any, **settings: Any) -> Any:
         output = compute(*arguments, **settings)
-        self.outputs[name] = copy_output(output) if name not in self.outputs else None
+        if self._is_omitted(name):
+            self.omitted.add(name)
+            self.outputs[name] = None
+        else:
+            self.outputs[name] = copy_output(output) if name not in self.outputs else None
         return output
+
+    def _is_omitted(self, name: str) -> bool:
+        blocks, _, index = name.rpartition(".")
+        number = int(index) + 1
+        return number % self.every > 0 and number < len(self.model.get_submodule(blocks))  # type: ignore[arg-type]
 
     @contextmanager
     def skip(self, names: Sequence[str], batch: int = 1) -> Iterator[None]:
@@ -88,8 +100,12 @@ class Restart(Listener):
             assert output is not None
             return lambda *_, **__: repeat_output(output, batch)
 
+        outputs: dict[str, BlockOutput | None] = {}
+        following = None
+        for name in reversed(names):  # of an omitted block the output is not read: the next stored one replaces it
+            following = outputs[name] = following if name in self.omitted else self.outputs[name]
         with self._replace_forwards(
-            {self.model.get_submodule(name): create_constant_forward(self.outputs[name]) for name in names}
+            {self.model.get_submodule(name): create_constant_forward(outputs[name]) for name in names}
         ):
             yield
 
@@ -106,7 +122,9 @@ class Restart(Listener):
         for module in modules:
             related = [index for index, name in enumerate(names) if _is_part(module, name) or _is_part(name, module)]
             end = min(end, min(related, default=0))
-        return [name for name in names[:end] if self.outputs[name] is not None]
+        while end and names[end - 1] in self.omitted:
+            end -= 1
+        return [name for name in names[:end] if self.outputs[name] is not None or name in self.omitted]
 
 
 def _is_part(module: str, other: str) -> bool:
@@ -177,7 +195,7 @@ def prepare_reuse(
     arguments: ModelArguments,
     keep: tuple[str, ...],
     *,
-    reusable: bool,
+    reusable: int,
     reuse: object,
     has_edits: bool,
     gradients: bool,
@@ -197,7 +215,7 @@ def prepare_reuse(
                 "a listener is open that may change what the blocks compute, so this run cannot be reusable; close it"
             )
         copied = ModelArguments(_copy_argument(arguments.inputs), _copy_argument(arguments.settings))
-        return ReusableRun(Restart(lens.model), copied, read_versions(lens.model), frozenset(keep))
+        return ReusableRun(Restart(lens.model, int(reusable)), copied, read_versions(lens.model), frozenset(keep))
     if not isinstance(reuse, Capture):
         raise ArgumentError(f"reuse must be a capture: lens.run(..., reusable=True), not {describe_type(reuse)}")
     stored = reuse.reusable

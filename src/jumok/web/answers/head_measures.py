@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from jumok.errors import ArgumentError
 from jumok.lens import Effect, Effects, Lens, effect
+from jumok.lens.describe.head_kinds import sample_queries
 from jumok.lens.describe.head_profile import build_profiler
-from jumok.lens.describe.table_rows import build_table_rows
+from jumok.lens.describe.table_rows import classify_self_attention_heads
 from jumok.lens.effects.edge_effects import Edge, measure_exactly
 from jumok.lens.effects.edit_runner import EditRunner
 from jumok.lens.lens_inputs import explain_failures
@@ -23,59 +24,58 @@ from jumok.web.opened_model import Pass, watch_taps
 
 from .effect_metrics import choose_metric
 
-MAX_POSITIONS = 4096  # the complete maps of longer inputs would need gigabytes
+MAX_POSITIONS = 4096  # of inputs whose heads are classified
+MAX_COMPLETE_QUERIES = 1024  # heads of longer inputs are classified by a sample of their rows
+SAMPLED_QUERIES = 384  # 99 of 100 heads have the same kind as by all rows (bench/results/page.md)
 CUT_HEADS = 24  # heads in which one cell is cut
 
 
 def describe_kinds(inspection: Inspection, progress: StageProgress) -> messages.Kinds:
-    """Classify every head of the clean pass; the profile of a model on built-in texts is computed once."""
+    """Classify every head of the clean pass, of a long input by a sample of its queries; the profile of a model on
+    built-in texts is computed once."""
     longest = max(max(site_map.queries, site_map.keys) for site_map in inspection.clean.maps)
     if longest > MAX_POSITIONS:
         raise ArgumentError(f"heads are classified on inputs of at most {MAX_POSITIONS:,} positions, not {longest:,}")
-    rows = _build_rows(inspection, progress)
-    capture = inspection.clean.capture
-    heads = [(site, head) for site, name in enumerate(inspection.sites) for head in range(capture.heads(name))]
-    facts = [
-        messages.HeadFacts(
-            site,
-            head,
-            row.get("kind", ""),
-            row.get("kind_without_first", ""),
-            row.get("kind_on_repeats", ""),
-            _measure_entropy(inspection, site, head, row["entropy"]),
-            row.get("distance"),
-        )
-        for (site, head), row in zip(heads, rows, strict=True)
-    ]
-    return messages.Kinds(facts)
-
-
-def _build_rows(inspection: Inspection, progress: StageProgress) -> list[dict[str, Any]]:
-    """Return a row for each head, as ``jumok look`` prints them."""
-    opened, labelled = inspection.opened, inspection.labelled
-    total = 2 * len(inspection.sites)
-    progress(0, total, "classifying")
-    with explain_failures(opened.model), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
+    opened, labelled, capture = inspection.opened, inspection.labelled, inspection.clean.capture
+    count = len(inspection.sites)
+    progress(0, 2 * count, "classifying")
+    with explain_failures(opened.model), opened.lens, watch_taps(lambda: progress(0, 2 * count, "classifying")):
         reads_text = labelled.tokens and not labelled.target
         profiler = opened.remember("profiler", None, lambda: build_profiler(opened.lens) if reads_text else None)
-    rows, _ = build_table_rows(
-        inspection.clean.capture,
-        labelled,
-        inspection.sites,
-        tokens=labelled.tokens,
-        profiler=profiler,
-        top=1,
-        progress=lambda done, count: progress(count + done, 2 * count, "classifying"),
-    )
-    return rows
+
+    facts: list[messages.HeadFacts] = []
+    sampled: int | None = None
+    for site, name in enumerate(inspection.sites):
+        progress(count + site, 2 * count, "classifying")
+        queries = capture.attentions[name].queries
+        rows = sample_queries(queries, SAMPLED_QUERIES) if queries > MAX_COMPLETE_QUERIES else None
+        if rows is not None:
+            sampled = len(rows)
+        kinds = classify_self_attention_heads(capture, labelled, name, labelled.tokens, profiler, rows)
+        for head in range(capture.heads(name)):
+            kind = kinds.get(head)
+            on_repeats = None if profiler is None else profiler.on_repeats.get((name, head))
+            facts.append(
+                messages.HeadFacts(
+                    site,
+                    head,
+                    "" if kind is None else kind.name,
+                    "" if kind is None else kind.name_without_first,
+                    "" if on_repeats is None else on_repeats.name,
+                    _measure_entropy(inspection, site, head, rows) if kind is None else kind.entropy,
+                    None if kind is None else kind.distance,
+                )
+            )
+    return messages.Kinds(facts, sampled)
 
 
-def _measure_entropy(inspection: Inspection, site: int, head: int, of_first_window: float) -> float:
-    """Return the mean entropy of a head's rows; inside windows over the rows of all windows."""
+def _measure_entropy(inspection: Inspection, site: int, head: int, rows: Tensor | None) -> float:
+    """Return the mean entropy of a head's rows, or of some of them; inside windows of the rows of all windows."""
     site_map = inspection.clean.maps[site]
-    if not isinstance(site_map, WindowMap):
-        return of_first_window
-    weights = site_map.read_tile(head, slice(0, site_map.queries), slice(0, site_map.keys))
+    if rows is not None and not isinstance(site_map, WindowMap):
+        weights = site_map.attention.read_rows(0, head, rows)[0].float().cpu()
+    else:
+        weights = site_map.read_tile(head, slice(0, site_map.queries), slice(0, site_map.keys))
     return float(torch.special.entr(weights).sum(-1).mean())
 
 

@@ -61,7 +61,7 @@ def describe_steps(shown: Pass, site: int, head: int, query: int, language: str)
         hidden_weight=max(0.0, float(weights.sum() - listed_weights.sum())),
         log_sum_exp=_round_number(_sum_exponentials(numbers, scaled, head)),
         output=_round(total),
-        difference=float((total - numbers.output[0]).abs().max()),
+        difference=None if numbers.output is None else float((total - numbers.output[0]).abs().max()),
         sentences=write_sentences(call, language),
     )
 

@@ -18,6 +18,7 @@ from jumok.web.messages import Candidate, Prediction, Predicts
 
 MAX_POSITIONS = 256  # of a longer input, the last ones
 MAX_LOGITS = 2**26  # numbers of all logits in memory
+ROWS_AT_ONCE = 32  # whose exponentials are in memory
 CANDIDATES = 5
 
 NameClass = Callable[[int], str]
@@ -53,8 +54,10 @@ def describe_token_predictions(
     def name(token: int) -> str:
         return str(token) if tokenizer is None else label_tokens(tokenizer, [token])[0]
 
-    normalizers = logits.logsumexp(-1)
-    largest, ids = logits.topk(min(CANDIDATES, logits.shape[-1]))
+    # a few rows at a time: the exponentials take as much memory as the logits
+    normalizers = torch.cat([rows.logsumexp(-1) for rows in logits.split(ROWS_AT_ONCE)])
+    parts = [rows.topk(min(CANDIDATES, logits.shape[-1])) for rows in logits.split(ROWS_AT_ONCE)]
+    largest, ids = torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
     probabilities = (largest - normalizers[:, None]).exp().tolist()
     chosen = logits[range(len(actual)), actual] - normalizers[: len(actual)] if actual else normalizers[:0]
     actual_probabilities = chosen.exp().tolist()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import secrets
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files
 from ipaddress import ip_address
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8642  # the same each time, as browsers keep the settings of a page by its port
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # all addresses of this machine, and one to open
+MMAP_THRESHOLD_OPTION = -3  # M_MMAP_THRESHOLD of mallopt(3)
+MMAP_BYTES = 2**20
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -111,6 +115,7 @@ class PageServer:
 
     def run(self) -> None:
         """Answer until ``stop``, or until Ctrl-C, which raises KeyboardInterrupt here as well."""
+        return_freed_memory()
         try:
             self._server.run(sockets=[self._socket])
         finally:
@@ -162,6 +167,16 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def return_freed_memory() -> None:
+    """Let the C library of Linux return the memory of every large tensor to the system as soon as it is freed.
+
+    By default it keeps blocks of up to 32 MB. The pass of a long text allocates vectors that stay between larger ones
+    that do not, so that the holes add up: 0.2 GB at 3,900 tokens of SmolLM2.
+    """
+    with suppress(OSError, AttributeError, TypeError):  # another C library, or another system
+        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD_OPTION, MMAP_BYTES)
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
