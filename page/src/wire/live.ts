@@ -205,7 +205,7 @@ export class LiveSession {
       heads.push(facts);
       await job.report(heads.length, run.run.model.heads, "classifying");
     }
-    return (this.kinds = { heads });
+    return (this.kinds = { heads, sampled: null });
   }
 
   /** Measure the effect of every head, or of a cell, on the clean prediction. */
