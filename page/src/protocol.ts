@@ -637,6 +637,7 @@ export interface SavedIndex {
   thumbnails: Record<Pass, SavedThumbnails[] | null>; // by site; null: the run has no edits
   maps: Record<Pass, (SavedMap | null)[][] | null>; // by site and head; a map that is not stored is null
   vectors: Record<Pass, (SavedAttention | null)[] | null>; // by site; null: not stored
+  layers: Record<Pass, Record<Sequence, Piece> | null>; // JSON: `Layers` of each position; a long sequence is left out
   format: number;
 }
 

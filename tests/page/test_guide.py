@@ -166,9 +166,17 @@ def test_the_tour_answers_to_what_the_user_does(address: str, open_page: OpenPag
     assert shown.page.locator(".jk-tour").count() == 0
 
 
-def test_a_saved_file_offers_its_own_example_and_a_tour(open_page: OpenPage, tmp_path: Path) -> None:
+def test_a_saved_file_has_the_strip_its_own_example_and_a_tour(
+    address: str, open_page: OpenPage, tmp_path: Path
+) -> None:
     path = save_html(tmp_path / "saved.html", Start("tiny", TEXT))
     shown = open_page(path.as_uri(), offline=True)
+    strips = []
+    for opened in (shown, open_page(address)):
+        opened.page.click(".jk-chip >> nth=5")
+        opened.page.wait_for_selector(".jk-blocks[data-position='5'] table")
+        strips.append(opened.page.locator(".jk-blocks").inner_text())
+    assert strips[0] == strips[1]
     shown.page.set_viewport_size({"width": 390, "height": 844})
     offered = list_examples(shown)
     assert offered == ["induction", "mask"]

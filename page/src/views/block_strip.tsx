@@ -29,8 +29,13 @@ export function BlockStrip() {
   useEffect(() => {
     layers.value = null; // the layers of another stack or model
   }, [run?.model.name, sequence]);
-  useAnswer(app, "layers", fields.value, ({ body }) => (layers.value = body), () => (layers.value = null));
-  if (!wanted || !run) return null;
+  const isMissing = useSignal(false); // in a saved file, of a long sequence
+  const show = (body: Layers | null) => {
+    layers.value = body;
+    isMissing.value = body === null;
+  };
+  useAnswer(app, "layers", fields.value, ({ body }) => show(body), () => show(null));
+  if (!wanted || !run || isMissing.value) return null;
 
   const shown = layers.value;
   const isOpen = app.guide.isStripOpen.value;

@@ -6,7 +6,7 @@ import { readFloats } from "./floats";
 import { decodeBase64, decompress } from "./gzip";
 import { type Answer, type Ask, RunAnswers } from "./run_answers";
 import type { HeadVectors } from "./steps";
-import type { Language, Pass, Piece, SavedIndex, Steps } from "../protocol";
+import type { Language, Pass, Piece, SavedIndex, Sequence, Steps } from "../protocol";
 
 export function openFile(document: Document): Carrier {
   let onMessage: (head: Record<string, any>, buffers: Buffers) => void = () => {};
@@ -74,6 +74,10 @@ class FileAnswers extends RunAnswers {
       case "effect": {
         const stored = this.index.effects.find(({ over }) => over === ask.over);
         return stored ? { body: stored } : null;
+      }
+      case "layers": {
+        const stored = this.index.layers[ask.show as Pass]?.[ask.sequence as Sequence];
+        return stored ? { body: JSON.parse(new TextDecoder().decode(this.cut(stored)))[ask.position] } : null;
       }
       case "code":
         return { body: { code: this.index.code } };

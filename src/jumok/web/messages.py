@@ -693,6 +693,7 @@ class SavedIndex(Struct):
     thumbnails: dict[Pass, list[SavedThumbnails] | None]  # by site; null: the run has no edits
     maps: dict[Pass, list[list[SavedMap | None]] | None]  # by site and head; a map that is not stored is null
     vectors: dict[Pass, list[SavedAttention | None] | None]  # by site; null: not stored
+    layers: dict[Pass, dict[Sequence, Piece] | None]  # JSON: `Layers` of each position; a long sequence is left out
     format: int = 2
 
 

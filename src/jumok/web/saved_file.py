@@ -35,6 +35,7 @@ from .messages import Over, Selection, encode_json
 from .model_list import list_models, simplify_reads
 from .model_pack import pack_model
 from .opened_model import Pass, open_listed_model
+from .saved_layers import store_layers
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
 from .saved_vectors import VectorStore
 from .session import Start
@@ -117,7 +118,7 @@ def save_html(
         _classify(inspection, report)
         if effects:
             for over in SAVED_EFFECTS:
-                inspection.clean.effects[over] = measure_effects(inspection, EffectAsk(0, 1, over), report)
+                inspection.clean.effects[over] = measure_effects(inspection, EffectAsk(id=0, run=1, over=over), report)
         content = build_html(
             inspection, selection=selection, language=start.language, max_bytes=max_bytes, progress=report
         )
@@ -149,9 +150,11 @@ def build_html(
     maps = store.store_maps(first, lambda done, total: report(done, total, "computing"))
     vectors = VectorStore(passes, blob)
     stored_vectors = vectors.store(first[0])
+    layers = store_layers(inspection, passes, blob, lambda: report(store.total, store.total, "computing"))
     can = [*STORED_ASKS]
     can += ["token", "cell"] if store.is_complete else []
     can += ["steps"] if vectors.stored else []
+    can += ["layers"] if layers["clean"] else []
     can += ["kinds"] if kinds is not None else []
     can += ["effect"] if effects else []
     can += ["audio", "listening"] if inspection.sound is not None else []
@@ -169,6 +172,7 @@ def build_html(
         thumbnails=thumbnails,
         maps=maps,
         vectors=stored_vectors,
+        layers=layers,
     )
     compressed = gzip.compress(blob.join(), 6, mtime=0)
     return _assemble("file", index, base64.b64encode(compressed).decode("ascii"), inspection.opened.name)
