@@ -108,8 +108,8 @@ def print_times(title: str, engine: Callable[[], Times], python: Callable[[], Ti
     measured = [(engine(), python()) for _ in range(REPEATS + 2)][2:]  # the first ones compile
     described = []
     for name, times in (("engine", [pair[0] for pair in measured]), ("Python", [pair[1] for pair in measured])):
-        clock = sorted(one.clock / count for one in times)
-        processor = statistics.median(one.processor / count for one in times)
+        clock = sorted(sample.clock / count for sample in times)
+        processor = statistics.median(sample.processor / count for sample in times)
         spread = f"[{clock[0]:.1f}, {clock[-1]:.1f}]"
         described.append(f"{name} {statistics.median(clock):.1f} ms {spread}, of the processor {processor:.1f} ms")
     print(f"{title}: {'; '.join(described)}")
