@@ -84,11 +84,13 @@ def on_page_context(context: dict[str, Any], *, page: Page, config: MkDocsConfig
     language = get_language(page)
     other = "en" if language == "ko" else "ko"
     alternate = page.file.alternates.get(other)
-    url = alternate.url if alternate is not None else ("ko/index.html" if other == "ko" else "index.html")
+    url = alternate.url if alternate is not None else ("index.html" if language == "ko" else "ko/index.html")
     section = next((item for item in nav.items if item.is_section and item.active), None)
     words = WORDS[language]
+    home = "ko/index.html" if language == "ko" else "index.html"
     return {
         **context,
+        "home": home,
         "language": language,
         "words": words,
         "alternate": {"url": url, "language": other, "name": LANGUAGES[other]},

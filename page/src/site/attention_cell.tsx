@@ -109,14 +109,16 @@ export function AttentionCell({ data }: { data: AttentionData }) {
                           data-forbidden={!allowed[query][key]}
                           style={{ background: cssColour(colour), color: inkOn(colour) }}
                           onPointerDown={(event) => {
-                            if (has("steps")) setRow(query);
-                            if (!has("draw")) return;
+                            if (event.pointerType === "touch" || !has("draw")) return; // a finger scrolls the page
                             event.preventDefault();
-                            event.currentTarget.releasePointerCapture?.(event.pointerId);
                             brush.current = !allowed[query][key];
                             draw(query, key, brush.current);
                           }}
                           onPointerEnter={() => brush.current !== null && brush.current !== allowed[query][key] && draw(query, key, brush.current)}
+                          onClick={(event) => {
+                            if (has("steps")) setRow(query);
+                            if (has("draw") && (event as unknown as PointerEvent).pointerType === "touch") draw(query, key, !allowed[query][key]);
+                          }}
                         >
                           {weight.toFixed(2).replace("0.", ".").replace("1.00", "1")}
                         </td>
