@@ -64,10 +64,13 @@ function findSections(pages: Page[], query: string): Hit[] {
   return hits.sort((a, b) => b.score - a.score).slice(0, MOST_HITS);
 }
 
+/** Return the whole words around the first hit. */
 function cutText(text: string, terms: string[]): string {
-  const found = Math.max(0, Math.min(...terms.map((term) => text.toLowerCase().indexOf(term)).filter((position) => position >= 0), text.length));
-  const begin = found === text.length ? 0 : Math.max(0, found - CONTEXT);
-  return (begin ? "… " : "") + text.slice(begin, begin + 2 * CONTEXT);
+  const positions = terms.map((term) => text.toLowerCase().indexOf(term)).filter((position) => position >= 0);
+  const first = positions.length ? Math.min(...positions) : 0;
+  const begin = first > CONTEXT ? text.indexOf(" ", first - CONTEXT) + 1 : 0;
+  const end = text.length > begin + 2 * CONTEXT ? text.lastIndexOf(" ", begin + 2 * CONTEXT) : text.length;
+  return `${begin ? "… " : ""}${text.slice(begin, end)}${end < text.length ? " …" : ""}`;
 }
 
 /** Write a text with the searched words marked. */
