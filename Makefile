@@ -42,6 +42,7 @@ wheel: $(VENV)/.dev  ## Build the package into dist/, install it into a new envi
 
 site: $(VENV)/.page $(VENV)/.docs $(VENV)/.browser wheel  ## Build the documentation site into site/, and check it in Chromium; warnings and broken links are errors.
 	@$(NODE) node build.mjs --site
+	$(BIN)/python tools/site/saved_pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python tools/site/check_site.py site
 	@echo "open site/index.html, or copy the folder site to any static host"

@@ -48,6 +48,8 @@ EXAMPLES = (
     "우리는 내일 부산에 갈 거예요",
     "오늘은 날씨가 좋아요",
 )
+SAVED = ROOT / ".cache" / "site"
+WORDS = tomllib.loads(Path(__file__).with_name("theme_texts.toml").read_text(encoding="utf-8"))
 WHEEL = f"jumok-{jumok.__version__}-py3-none-any.whl"
 DIGITS = 4  # of the numbers in a cell
 
@@ -60,7 +62,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 def add_cells(markdown: str, language: str) -> str:
     """Return the Markdown of a page with its cells, and their data at its end."""
     cells: dict[str, Any] = {}
-    markdown = replace_markers(markdown, cells)
+    markdown = replace_markers(markdown, cells, language)
     markdown = EXERCISE.sub(lambda match: match.group() + place_exercise(match.group(1), cells, language), markdown)
     markdown = replace_quizzes(markdown, cells, language)
     if not cells:
@@ -71,7 +73,7 @@ def add_cells(markdown: str, language: str) -> str:
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:
-    """Write the translator as a script, which pages can load from disk too, and copy the wheel if there is one."""
+    """Write the translator as a script, which pages can load from disk too, and copy saved pages and the wheel if they are there."""
     folder = ROOT / "src" / "jumok" / "checkpoint" / "translator"
     files = {
         "config": (folder / "config.json").read_text(encoding="utf-8"),
@@ -81,19 +83,24 @@ def on_post_build(*, config: MkDocsConfig) -> None:
     }
     script = f"globalThis.jumokLive = {{ ...globalThis.jumokLive, files: {json.dumps(files, ensure_ascii=False)} }}\n"
     (Path(config.site_dir) / "assets" / "translator.js").write_text(script, encoding="utf-8")
+    for page in SAVED.glob("*.html"):
+        (Path(config.site_dir) / "saved").mkdir(exist_ok=True)
+        shutil.copy(page, Path(config.site_dir) / "saved")
     if (ROOT / "dist" / WHEEL).exists():
         shutil.copy(ROOT / "dist" / WHEEL, config.site_dir)
 
 
-def replace_markers(markdown: str, cells: dict[str, Any]) -> str:
-    """Replace each comment by its cell. What stands behind ``translator`` and ``install`` is for other readers."""
+def replace_markers(markdown: str, cells: dict[str, Any], language: str) -> str:
+    """Replace each comment by its cell. What stands behind ``translator`` and ``install`` is for other readers, and the
+    picture behind ``saved`` gets a link to the page that it shows.
+    """
     position, parts = 0, []
     for match in MARKER.finditer(markdown):
         parts.append(markdown[position : match.start()])
         position = match.end()
         name, settings = match.group(1), dict(word.split("=", 1) for word in shlex.split(match.group(2)))
         block = ""
-        if name in ("translator", "install"):
+        if name in ("translator", "install", "saved"):
             following = BLOCK.match(markdown, position)
             assert following is not None, f"nothing follows the comment {match.group()!r}"
             block, position = following.group().strip(), following.end()
@@ -101,10 +108,23 @@ def replace_markers(markdown: str, cells: dict[str, Any]) -> str:
             command = f'<pre><code data-wheel="{WHEEL}">pip install {WHEEL}</code></pre>'
             parts.append(f'<div class="highlight install">{command}</div>\n')
             continue
+        if name == "saved":
+            parts.append(f"{block}\n{link_saved_page(settings['name'], language)}\n")
+            continue
         key = f"{name}-{len(cells)}"
         cells[key] = {"kind": name, "data": BUILDERS[name](**settings)}
         parts.append(place_cell(key, block))
+        if name == "translator":
+            parts.append(link_saved_page(name, language))
     return "".join([*parts, markdown[position:]])
+
+
+def link_saved_page(name: str, language: str) -> str:
+    """Return a link of the home page to a saved page; nothing if ``saved_pages.py`` has not written it."""
+    if not (SAVED / f"{name}.html").exists():
+        return ""
+    prefix = "../" if language == "ko" else ""
+    return f'<p><a class="open" href="{prefix}saved/{name}.html">{WORDS[language]["saved"][name]}</a></p>\n'
 
 
 def place_cell(key: str, fallback: str = "") -> str:
@@ -175,7 +195,18 @@ def build_translator() -> dict[str, Any]:
     return {"examples": EXAMPLES, "first": first}
 
 
-BUILDERS: dict[str, Callable[..., dict[str, Any]]] = {"attention": build_attention, "translator": build_translator}
+def build_speech() -> dict[str, Any]:
+    """Return the sentence that ``spoken_sentence.py`` wrote."""
+    text = Path(__file__).with_name("spoken_sentence.json").read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+BUILDERS: dict[str, Callable[..., dict[str, Any]]] = {
+    "attention": build_attention,
+    "speech": build_speech,
+    "translator": build_translator,
+}
 
 
 def place_exercise(name: str, cells: dict[str, Any], language: str) -> str:

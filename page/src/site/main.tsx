@@ -5,6 +5,7 @@ import type { ExerciseTexts } from "./answers";
 import { AttentionCell } from "./attention_cell";
 import { ExerciseCell } from "./exercise_cell";
 import { locate, startSearch } from "./search";
+import { SpeechCell } from "./speech_cell";
 import { switchTheme } from "./theme";
 import { TranslatorCell } from "./translator_cell";
 import { words } from "./words";
@@ -17,6 +18,7 @@ interface PageData {
 const CELLS: Record<string, (data: any, texts: ExerciseTexts) => ComponentChild> = {
   attention: (data) => <AttentionCell data={data} />,
   exercise: (data, texts) => <ExerciseCell exercise={data} texts={texts} />,
+  speech: (data) => <SpeechCell data={data} />,
   translator: (data) => <TranslatorCell data={data} />,
 };
 

@@ -61,6 +61,10 @@ const en = {
   shownWord: (word: string) => `Hide “${word}” from the model`,
   endToken: "end",
   mapTitle: (layer: number, head: number) => `Which Korean each English word looks at (layer ${layer}, head ${head})`,
+  // the spoken sentence
+  play: "Play",
+  speechHint: "Click a word to hide it. The model's cross-attention found where each of them is spoken.",
+  spokenWithout: (word: string) => `This is what the model writes when it cannot hear “${word}”. Click the word again to bring it back.`,
   probability: (word: string, value: string) => `${word}: probability ${value}`,
 };
 
@@ -122,6 +126,9 @@ const ko: Words = {
   shownWord: (word) => `모델에게 “${word}” 가리기`,
   endToken: "끝",
   mapTitle: (layer, head) => `영어 단어마다 보는 한국어(${layer}층 ${head}번 헤드)`,
+  play: "듣기",
+  speechHint: "단어를 눌러 가려 보세요. 각 단어를 언제 말했는지는 모델의 교차 어텐션이 찾았습니다.",
+  spokenWithout: (word) => `“${word}” 소리를 가렸을 때 모델이 받아 적은 글입니다. 다시 누르면 되돌아옵니다.`,
   probability: (word, value) => `${word}: 확률 ${value}`,
 };
 
