@@ -43,7 +43,9 @@ def main() -> None:
             hidden[int(word.start * RATE) : int(word.end * RATE)] = 0
             path.write_bytes(write_wav(hidden))
             without = str(jumok.run(loaded, path)).strip()
-            words.append({"text": word.text, "start": round(word.start, 2), "end": round(word.end, 2), "without": without})
+            words.append(
+                {"text": word.text, "start": round(word.start, 2), "end": round(word.end, 2), "without": without}
+            )
     content = {"transcript": transcript, "rate": RATE, "words": words, "recording": recording}
     TARGET.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
