@@ -1,7 +1,7 @@
-"""Speak a sentence, let whisper-tiny-en find its words by attention, and hide each of them: ``python spoken_sentence.py``.
+"""Speak a sentence, let whisper-tiny-en find its words by attention, and hide each: ``python spoken_sentence.py``.
 
-Writes spoken_sentence.json beside this file, for the cell "speech" of the site. It needs ``jumok data get whisper-tiny-en``
-and espeak-ng; the result is committed, so that building the site does not.
+Writes spoken_sentence.json beside this file, for the cell "speech" of the site. It needs espeak-ng and ``jumok data get
+whisper-tiny-en``; the result is committed, so that building the site needs neither.
 """
 
 from __future__ import annotations
