@@ -73,7 +73,7 @@ def add_cells(markdown: str, language: str) -> str:
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:
-    """Write the translator as a script, which loads from disk too; copy the saved pages and the wheel, if there are any."""
+    """Write the translator as a script, which loads from disk too; copy the saved pages and the wheel."""
     folder = ROOT / "src" / "jumok" / "checkpoint" / "translator"
     files = {
         "config": (folder / "config.json").read_text(encoding="utf-8"),
