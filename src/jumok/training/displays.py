@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TextIO, cast
 
 from jumok.files import LossyStream
+from jumok.translation import translate
 
 
 class ProgressDisplay:
@@ -70,14 +71,16 @@ class LineDisplay(ProgressDisplay):
         elapsed = now - self.started_at
         remaining = elapsed / max(1, step - self.first_step) * (self.steps - step)
         duration = f"{format_duration(elapsed)} in all" if step >= self.steps else f"{format_duration(remaining)} left"
-        self._print(f"step {step:,} of {self.steps:,}  loss {format_number(loss)}  {speed:,.0f} targets/s  {duration}")
+        counts = f"step {step:,} of {self.steps:,}"
+        self._print("  ".join(translate(text) for text in (counts, _describe_speed(loss, speed), duration)))
 
     def show_evaluation(self, step: int, metrics: dict[str, float], best: bool) -> None:
         now = time.monotonic()
         if now - self._evaluation_shown_at < self.evaluations_every and step != self.steps:
             return
         self._evaluation_shown_at = now
-        self._print(f"evaluation at step {step:,}: {format_metrics(metrics)}{'  (best)' if best else ''}")
+        title = translate(f"evaluation at step {step:,}")
+        self._print(f"{title}: {format_metrics(metrics)}{_describe_best(best)}")
 
     def show_message(self, line: str, transient: bool = False) -> None:
         if not transient:
@@ -111,10 +114,10 @@ class BarDisplay(ProgressDisplay):
         self.bar.start()
 
     def show_step(self, step: int, loss: float, speed: float) -> None:
-        self.bar.update(self.row, completed=step, description=f"loss {format_number(loss)}  {speed:,.0f} targets/s")
+        self.bar.update(self.row, completed=step, description=translate(_describe_speed(loss, speed)))
 
     def show_evaluation(self, step: int, metrics: dict[str, float], best: bool) -> None:
-        line = f"step {step:,}: {format_metrics(metrics)}{'  (best)' if best else ''}"
+        line = f"{translate(f'step {step:,}')}: {format_metrics(metrics)}{_describe_best(best)}"
         self.console.print(line, highlight=False, markup=False)
 
     def show_message(self, line: str, transient: bool = False) -> None:
@@ -125,6 +128,14 @@ class BarDisplay(ProgressDisplay):
 
     def end(self) -> None:
         self.bar.stop()
+
+
+def _describe_speed(loss: float, speed: float) -> str:
+    return f"loss {format_number(loss)}  {speed:,.0f} targets/s"
+
+
+def _describe_best(best: bool) -> str:
+    return f"  {translate('(best)')}" if best else ""
 
 
 def select_display() -> ProgressDisplay:
