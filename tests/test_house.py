@@ -40,7 +40,7 @@ ALLOWED_IMPORTS: dict[str, set[str]] = {
     "models": {"layers", "attention", *BASE},
     "checkpoint": {"data", *MODELS},
     "generate": {"translation", "checkpoint", "data", *MODELS},
-    "training": {"checkpoint", *MODELS},
+    "training": {"translation", "checkpoint", *MODELS},
     "lens": {"generate", "checkpoint", "data", "draw", *MODELS},
     "recipes": {"training", "generate", "checkpoint", "data", "draw", *MODELS},
     "retrieval": {"generate", "checkpoint", "data", *MODELS},
