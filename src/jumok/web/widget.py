@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from jumok.lens.edits.edit_base import check_edits
 
 from . import messages
 from .messages import Message
-from .saved_file import build_html, save_html
+from .saved_file import build_html, build_live_html, save_html
 from .session import Session, Start
 
 STATIC = files("jumok.web") / "static"
@@ -89,19 +90,34 @@ class PageWidget(anywidget.AnyWidget):
             return None
         return (inspection.edited or inspection.clean).capture
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str], *, live: bool = False, effects: bool = False) -> Path:
         """Write what the page shows as one HTML file, which opens without this notebook, and return its path.
 
-        Kinds of heads and effects are stored if the page has shown them. The folder must exist.
+        Kinds of heads and effects are stored if the page has shown them.
+
+        Args:
+            path: The path of the file; its folder must exist.
+            live: Write the model into the file, so that it runs other texts and edits by itself.
+            effects: Measure the effects of heads and edges, and store them.
+
+        Raises:
+            ArgumentError: If there is no folder, or no page can compute the model.
         """
         inspection = self.session.get_inspection(self._send_message)
         if inspection is None:
-            return save_html(path, self.session.start)
+            return save_html(path, self.session.start, live=live, effects=effects)
         target = Path(path)
         if not target.parent.is_dir():
             raise ArgumentError(f"{target.parent} is not a folder; create it first")
         selection = None if self._selection is None else messages.Selection(*self._selection)
-        content = build_html(inspection, selection=selection, language=self.session.start.language)
+        language = self.session.start.language
+        if live:
+            content = build_live_html(inspection, selection=selection, language=language)
+        elif effects:  # by itself: the thread of the session may be using the model
+            start = replace(self.session.start, text=inspection.text, edits=inspection.edits, selection=selection)
+            return save_html(target, start, effects=True)
+        else:
+            content = build_html(inspection, selection=selection, language=language)
         write_atomically(target, content)
         return target
 
