@@ -44,7 +44,7 @@ export function GuideMenu() {
                 </small>
               </button>
             ))}
-            {examples.length === 0 && <p class="jk-hint">{words.guide.noExamples}</p>}
+            {examples.length === 0 && !app.can("run") && <p class="jk-hint">{words.guide.noExamples}</p>}
           </>
         )}
       </div>
