@@ -210,9 +210,15 @@ def save_small_models(folder: Path) -> list[Path]:
     """
     sizes: dict[str, Any] = {"vocabulary": 23, "length": 20, "width": 12, "layers": 2, "heads": 3, "hidden": 14}
     grouped = {"heads": 4, "groups": 2, "head_width": 6, "window": 3, "windowed": (1,), "tied": False}
+    gemma = {**grouped, "output_norm": True, "scaled_embedding": True, "rotary_window_base": 100.0}
     pair_sizes: dict[str, Any] = {**sizes, "decoder_layers": 1, "activation": "gelu"}
     models = {
         "llama": GPT(llama_config(**{**sizes, **grouped})),
+        "qwen": GPT(
+            llama_config(**sizes, query_key_norm=True, rotary_scaling="llama3", rotary_factor=4, rotary_length=9)
+        ),
+        "gemma": GPT(llama_config(**{**sizes, **gemma}, rotary_scaling="linear", rotary_factor=2.0)),
+        "yarn": GPT(llama_config(**{**sizes, "width": 24}, rotary_scaling="yarn", rotary_factor=3, rotary_gain=1.2)),
         "alibi": GPT(GPTConfig(**sizes, positions="alibi", activation="gelu", window=4)),
         "t5": GPT(GPTConfig(**sizes, positions="t5", buckets=6, max_distance=9, norm="rms", activation="relu")),
         "waves": GPT(GPTConfig(**{**sizes, "width": 15}, positions="sinusoidal", attention_bias=False)),

@@ -5,7 +5,7 @@ import { EditPlan } from "./edits";
 import { EngineError } from "./errors";
 import { add, applyFeedForward, applyLinear, applyNorm, type Norm } from "./layers";
 import { and, causal, window, type Mask } from "./mask";
-import type { AttentionLayer, Block, EngineModel, Stack } from "./model";
+import { type AttentionLayer, type Block, type EngineModel, hasWindow, type Stack } from "./model";
 import type { BlockPass, EnginePass, PassInput, PassOptions, SiteInfo } from "./types";
 
 export function forward(model: EngineModel, input: PassInput, { edits = [], sources, logits: count, reuse }: PassOptions = {}): EnginePass {
@@ -91,12 +91,12 @@ export class Reading {
       const self = this.sites[block.attentions[0].site];
       const { name, heads, headWidth } = call.info;
       plan.editVectors(`${name}.output`, call.output, heads, rows, self);
-      call.blockOutput = applyLinear(layer.output, joinHeads(call.output, rows, heads, headWidth), rows);
+      call.blockOutput = normalize(applyLinear(layer.output, joinHeads(call.output, rows, heads, headWidth), rows), layer.outputNorm);
       plan.editVectors(`${name}.block_output`, call.blockOutput, 1, rows, self);
       stream = this.addResidual(stream, call.blockOutput, layer.norm);
     }
     const inputs = model.isPostNorm ? stream : applyNorm(block.feedforwardNorm, stream);
-    const feedforwardOutput = applyFeedForward(block.feedforward, inputs, rows);
+    const feedforwardOutput = normalize(applyFeedForward(block.feedforward, inputs, rows), block.feedforwardOutputNorm);
     plan.editVectors(`${block.name}.feedforward_output`, feedforwardOutput, 1, rows, this.sites[block.attentions[0].site]);
     const output = this.addResidual(stream, feedforwardOutput, block.feedforwardNorm);
     this.blocks.set(block.name, { name: block.name, positions: rows, input, feedforwardOutput, output });
@@ -113,8 +113,8 @@ export class Reading {
     const info = model.sites[layer.site];
     const { heads, groups, headWidth: width } = info;
     const isSelf = info.querySequence === info.keySequence;
-    const query = splitHeads(applyLinear(layer.query, inputs, rows), rows, heads, width);
-    if (isSelf) model.rotation?.rotate(query, rows, first);
+    const query = normalize(splitHeads(applyLinear(layer.query, inputs, rows), rows, heads, width), layer.queryNorm);
+    layer.rotation?.rotate(query, rows, first);
 
     let cache = this.caches[layer.site];
     if (isSelf || !cache) {
@@ -122,8 +122,8 @@ export class Reading {
       const count = source.length / layer.keyValue.inputs;
       cache ??= new KeyValueCache(groups, width, isSelf ? capacity : count);
       const joined = applyLinear(layer.keyValue, source, count);
-      const key = splitHeads(joined, count, groups, width);
-      if (isSelf) model.rotation?.rotate(key, count, first);
+      const key = normalize(splitHeads(joined, count, groups, width), layer.keyNorm);
+      layer.rotation?.rotate(key, count, first);
       cache.append(key, splitHeads(joined, count, groups, width, groups * width), count);
       this.caches[layer.site] = cache;
     }
@@ -158,7 +158,5 @@ function embed(model: EngineModel, stack: Stack, tokens: readonly number[], firs
 
 function buildMask({ config }: EngineModel, { isCausal, layer }: SiteInfo): Mask | null {
   if (!isCausal) return null;
-  if (config.family !== "gpt" || config.window === null) return causal;
-  const hasWindow = config.windowed === null || config.windowed.includes(layer as number);
-  return hasWindow ? and(causal, window(config.window)) : causal;
+  return config.family === "gpt" && hasWindow(config, layer as number) ? and(causal, window(config.window!)) : causal;
 }

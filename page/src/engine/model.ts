@@ -13,7 +13,11 @@ export interface AttentionLayer {
   norm: Norm;
   query: Linear;
   keyValue: Linear; // the keys of all groups, then their values
+  queryNorm: Norm | null; // of each head's queries (Qwen3)
+  keyNorm: Norm | null;
+  rotation: Rotation | null;
   output: Linear;
+  outputNorm: Norm | null; // of what is added to the residual stream (Gemma 3)
 }
 
 export interface Block {
@@ -21,6 +25,7 @@ export interface Block {
   attentions: AttentionLayer[]; // self-attention, and in a decoder cross-attention
   feedforward: FeedForward;
   feedforwardNorm: Norm;
+  feedforwardOutputNorm: Norm | null;
 }
 
 /** The blocks that read one sequence, with what is before and after them. */
@@ -38,14 +43,13 @@ export interface EngineModel extends ModelFacts {
   output: Linear;
   embeddingScale: number;
   isPostNorm: boolean;
-  rotation: Rotation | null; // of self-attentions
   bias: ScoreBias | null; // on the scores of self-attentions
 }
 
 // fields that earlier versions did not write
 const SHARED_DEFAULTS = { epsilon: 1e-5, positions: "learned", activation: "gelu_tanh", tied: true };
-const GPT_DEFAULTS = { ...SHARED_DEFAULTS, groups: null, head_width: null, rotary_base: 10_000, rotary_scaling: "none", buckets: 32, max_distance: 128, norm: "layer", feedforward: "plain", window: null, windowed: null };
-const NOT_COMPUTED = ["query_key_norm", "output_norm", "scaled_embedding", "rotary_window_base"]; // of Qwen3 and Gemma 3
+const NO_SCALING = { rotary_scaling: "none", rotary_factor: 1, rotary_length: null, rotary_slow: 1, rotary_fast: 32, rotary_gain: 1 };
+const GPT_DEFAULTS = { ...SHARED_DEFAULTS, ...NO_SCALING, groups: null, head_width: null, rotary_base: 10_000, rotary_window_base: null, buckets: 32, max_distance: 128, norm: "layer", scaled_embedding: false, feedforward: "plain", window: null, windowed: null, fixed_length: false };
 const TRANSFORMER_DEFAULTS = { ...SHARED_DEFAULTS, positions: "sinusoidal", activation: "relu", target_vocabulary: null, decoder_layers: null, layout: "interleaved", order: "post", scaled_embedding: true, start: 1, end: 2 };
 
 export function openModel({ config: fields, tokenizer: document, specials, ends, weights }: ModelFiles): EngineModel {
@@ -62,12 +66,6 @@ function readConfig(fields: Record<string, unknown>): ModelConfig {
   if (family !== "gpt" && family !== "transformer")
     throw new EngineError(`this page cannot compute models of the family ${family}; open the model with jumok look`);
   const config = { ...(family === "gpt" ? GPT_DEFAULTS : TRANSFORMER_DEFAULTS), ...fields };
-  const scaling = (config as { rotary_scaling?: string }).rotary_scaling ?? "none";
-  // "dynamic" changes nothing up to the model's length, and the page reads no longer texts
-  if (scaling !== "none" && scaling !== "dynamic")
-    throw new EngineError(`this page cannot compute rotary positions with the scaling ${scaling}; open the model with jumok look`);
-  const unknown = family === "gpt" ? NOT_COMPUTED.filter((name) => fields[name]) : [];
-  if (unknown.length) throw new EngineError(`this page cannot compute models with ${unknown.join(", ")}; open the model with jumok look`);
   return config as unknown as ModelConfig;
 }
 
@@ -97,15 +95,14 @@ function buildGPT(config: GPTConfig, parameters: Parameters): Parts {
       norm: parameters.readNorm("norm"),
     },
     output: parameters.readOutput(embedding, vocabulary),
-    embeddingScale: positions === "sinusoidal" ? Math.sqrt(width) : 1,
+    embeddingScale: positions === "sinusoidal" || config.scaled_embedding ? Math.sqrt(width) : 1,
     isPostNorm: false,
-    rotation: positions === "rotary" ? new Rotation(sites[0].headWidth, config.rotary_base) : null,
     bias,
   };
 }
 
 function buildTransformer(config: TransformerConfig, parameters: Parameters, ends: Set<number>): Parts {
-  const { width, heads, vocabulary, layers } = config;
+  const { width, vocabulary, layers } = config;
   const targetVocabulary = config.target_vocabulary ?? vocabulary;
   const decoderLayers = config.decoder_layers ?? layers;
   const sites: SiteInfo[] = [];
@@ -121,7 +118,7 @@ function buildTransformer(config: TransformerConfig, parameters: Parameters, end
     embedding,
     tokens,
     addedPositions: readPositions(config, parameters, name === "encoder" ? "source_positions" : "target_positions"),
-    norm: parameters.has(`${name}_norm.weight`) ? parameters.readNorm(`${name}_norm`) : null,
+    norm: parameters.readNormIfAny(`${name}_norm`),
   });
   const embedding = parameters.read("embedding.weight", vocabulary, width);
   const targetEmbedding = parameters.has("target_embedding.weight") ? parameters.read("target_embedding.weight", targetVocabulary, width) : embedding;
@@ -136,7 +133,6 @@ function buildTransformer(config: TransformerConfig, parameters: Parameters, end
     output: parameters.readOutput(targetEmbedding, targetVocabulary),
     embeddingScale: config.scaled_embedding ? Math.sqrt(width) : 1,
     isPostNorm: config.order === "post",
-    rotation: config.positions === "rotary" ? new Rotation(width / heads, 10_000) : null,
     bias: null,
   };
 }
@@ -160,6 +156,26 @@ function describeSite(config: ModelConfig, facts: Partial<SiteInfo> & { name: st
     scale: 1 / Math.sqrt(headWidth ?? width / heads),
     ...facts,
   };
+}
+
+/** Whether the attention of a layer has the window of the config. */
+export function hasWindow(config: GPTConfig, layer: number): boolean {
+  return config.window !== null && (config.windowed === null || config.windowed.includes(layer));
+}
+
+function createRotation(config: ModelConfig, { layer, headWidth, querySequence, keySequence }: SiteInfo): Rotation | null {
+  if (config.positions !== "rotary" || querySequence !== keySequence) return null;
+  if (config.family === "transformer") return new Rotation(headWidth);
+  const { rotary_base, rotary_window_base, rotary_scaling, rotary_factor, rotary_length, rotary_slow, rotary_fast, rotary_gain } = config;
+  if (rotary_window_base !== null && hasWindow(config, layer as number)) return new Rotation(headWidth, rotary_window_base);
+  return new Rotation(headWidth, rotary_base, {
+    kind: rotary_scaling,
+    factor: rotary_factor,
+    length: rotary_length ?? config.length,
+    slow: rotary_slow,
+    fast: rotary_fast,
+    gain: rotary_gain,
+  });
 }
 
 function readPositions(config: ModelConfig, parameters: Parameters, name: string): Float32Array | null {
@@ -192,8 +208,12 @@ class Parameters {
     return tensor.numbers;
   }
 
-  readNorm(name: string): Norm {
-    const { width, epsilon } = this.config;
+  readNormIfAny(name: string, width = this.config.width): Norm | null {
+    return this.has(`${name}.weight`) ? this.readNorm(name, width) : null;
+  }
+
+  readNorm(name: string, width = this.config.width): Norm {
+    const { epsilon } = this.config;
     const isRms = this.config.family === "gpt" && this.config.norm === "rms";
     return { weight: this.read(`${name}.weight`, width), bias: isRms ? null : this.read(`${name}.bias`, width), epsilon, isRms };
   }
@@ -210,11 +230,18 @@ class Parameters {
     const attentions = sites.flatMap((info, site) => (info.block === name ? [this.readAttention(info, site)] : []));
     const inner = this.readLinear(`${name}.feedforward.inner`, width, isGated ? 2 * hidden : hidden);
     const outer = this.readLinear(`${name}.feedforward.outer`, hidden, width);
-    return { name, attentions, feedforward: { inner, outer, activation, isGated }, feedforwardNorm: this.readNorm(`${name}.feedforward_norm`) };
+    return {
+      name,
+      attentions,
+      feedforward: { inner, outer, activation, isGated },
+      feedforwardNorm: this.readNorm(`${name}.feedforward_norm`),
+      feedforwardOutputNorm: this.readNormIfAny(`${name}.feedforward_output_norm`),
+    };
   }
 
-  private readAttention({ name, heads, groups, headWidth }: SiteInfo, site: number): AttentionLayer {
+  private readAttention(info: SiteInfo, site: number): AttentionLayer {
     const { width } = this.config;
+    const { name, heads, groups, headWidth } = info;
     const queries = heads * headWidth;
     const joined = this.readLinear(`${name}.projection.joined`, width, queries + 2 * groups * headWidth);
     const cut = (from: number, to: number): Linear => ({
@@ -228,6 +255,10 @@ class Parameters {
       norm: this.readNorm(`${name}_norm`),
       query: cut(0, queries),
       keyValue: cut(queries, joined.outputs),
+      queryNorm: this.readNormIfAny(`${name}.query_norm`, headWidth),
+      keyNorm: this.readNormIfAny(`${name}.key_norm`, headWidth),
+      rotation: createRotation(this.config, info),
+      outputNorm: this.readNormIfAny(`${name}.output_norm`),
       output: this.readLinear(`${name}.output`, queries, width),
     };
   }

@@ -20,27 +20,41 @@ export function buildSinusoids(length: number, width: number, layout: "interleav
   return table;
 }
 
+/** How rotations are slowed down for texts longer than those in training, as in layers/position_encoding.py. */
+export interface RotaryScaling {
+  kind: "none" | "linear" | "llama3" | "yarn" | "dynamic";
+  factor: number;
+  length: number; // of the texts in training
+  slow: number; // turns in such a text: pairs with fewer get the full factor
+  fast: number; // pairs with more are not slowed down
+  gain: number; // of rotated queries and keys (yarn)
+}
+
 /** Rotates pairs of numbers by angles proportional to the position (Su et al. 2021). */
 export class Rotation {
   private readonly frequencies: Float32Array;
+  private readonly gain: number;
 
   constructor(
     private readonly width: number,
-    base: number,
+    base = BASE,
+    scaling: RotaryScaling | null = null,
   ) {
     // float32 at every step, as the model was trained: at far positions a rounded frequency is another angle
-    this.frequencies = Float32Array.from({ length: width / 2 }, (_, pair) => 1 / Math.fround(base ** Math.fround((2 * pair) / width)));
+    const unscaled = Float32Array.from({ length: width / 2 }, (_, pair) => 1 / Math.fround(base ** Math.fround((2 * pair) / width)));
+    this.frequencies = scaling ? unscaled.map((frequency, pair) => scaleFrequency(frequency, pair, width, base, scaling)) : unscaled;
+    this.gain = scaling?.kind === "yarn" ? scaling.gain : 1;
   }
 
   /** Rotate vectors [head, row, width] in place; the first row is at position `first`. */
   rotate(vectors: Float32Array, rows: number, first: number): void {
-    const { width, frequencies } = this;
+    const { width, frequencies, gain } = this;
     const half = width / 2;
     for (let row = 0; row < rows; row++) {
       for (let pair = 0; pair < half; pair++) {
         const angle = Math.fround((first + row) * frequencies[pair]);
-        const cosine = Math.cos(angle);
-        const sine = Math.sin(angle);
+        const cosine = Math.cos(angle) * gain;
+        const sine = Math.sin(angle) * gain;
         for (let at = row * width + pair; at < vectors.length; at += rows * width) {
           const left = vectors[at];
           const right = vectors[at + half];
@@ -50,6 +64,21 @@ export class Rotation {
       }
     }
   }
+}
+
+function scaleFrequency(frequency: number, pair: number, width: number, base: number, { kind, factor, length, slow, fast }: RotaryScaling): number {
+  if (kind === "none" || kind === "dynamic") return frequency; // "dynamic" changes nothing up to the model's length
+  if (kind === "linear") return frequency / factor;
+  const clamp = (share: number) => Math.min(1, Math.max(0, share));
+  let unscaled = clamp(((length * frequency) / (2 * Math.PI) - slow) / (fast - slow));
+  if (kind === "yarn") {
+    // interpolated over the index of the pair, with the bounds rounded outwards as in published models
+    const findPair = (turns: number) => ((width / 2) * Math.log(length / (2 * Math.PI * turns))) / Math.log(base);
+    const first = Math.max(Math.floor(findPair(fast)), 0);
+    const last = Math.min(Math.ceil(findPair(slow)), width - 1);
+    unscaled = 1 - clamp((pair - first) / (last - first || 0.001));
+  }
+  return frequency * unscaled + (frequency / factor) * (1 - unscaled);
 }
 
 /** Return -slope * distance, with one slope for each head (Press, Smith and Lewis 2022). */

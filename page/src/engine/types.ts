@@ -30,9 +30,17 @@ export interface GPTConfig extends SharedConfig {
   groups: number | null;
   head_width: number | null;
   rotary_base: number;
+  rotary_window_base: number | null; // in the layers with the window; null: the same
+  rotary_scaling: "none" | "linear" | "llama3" | "yarn" | "dynamic";
+  rotary_factor: number;
+  rotary_length: number | null;
+  rotary_slow: number;
+  rotary_fast: number;
+  rotary_gain: number;
   buckets: number;
   max_distance: number;
   norm: "layer" | "rms";
+  scaled_embedding: boolean; // multiplied by sqrt(width)
   feedforward: "plain" | "gated";
   window: number | null;
   windowed: number[] | null; // the layers with the window; null: all
