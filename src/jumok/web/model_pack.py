@@ -23,9 +23,6 @@ from jumok.lens.describe.sentence_margins import ANNOTATIONS
 
 MAX_MEGABYTES = 20  # of the parameters in a page
 FAMILIES = ("gpt", "transformer")
-# page/src/engine/model.ts refuses the same
-NOT_COMPUTED = ("query_key_norm", "output_norm", "scaled_embedding", "rotary_window_base")
-ROTARY_SCALINGS = ("none", "dynamic")  # "dynamic" changes nothing up to the model's length
 #: of the computation of a head with a dot product; the page chooses those that fit an attention
 STEP_TEXTS = (
     *("one_query", "one_key", "one_product", "scaled", "model_scale", "no_bias", "biased", "no_mask", "one_mask"),
@@ -46,12 +43,6 @@ def explain_missing_engine(loaded: AnyLoaded) -> str | None:
         )
     if loaded.tokenizer is None:
         return "a live page needs a tokenizer, but this model has none; save the model with its tokenizer"
-    scaling = getattr(loaded.config, "rotary_scaling", "none")
-    if scaling not in ROTARY_SCALINGS:
-        return f"a live page does not compute rotary positions with the scaling {scaling}; {ADVICE}"
-    missing_fields = [name for name in NOT_COMPUTED if loaded.family == "gpt" and getattr(loaded.config, name, None)]
-    if missing_fields:
-        return f"a live page does not compute models with {' and '.join(missing_fields)}; {ADVICE}"
     size = sum(2 * parameter.numel() for parameter in loaded.model.parameters()) / 1e6
     if size > MAX_MEGABYTES:
         return (
