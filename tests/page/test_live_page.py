@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,12 @@ TOLERANCE = 2e-4  # of what is computed in float32 in another order; probabiliti
 ASK = """async ([asks, hello]) => {
   const client = jumok.openLiveClient(document.getElementById("jumok-blob").textContent.trim(), hello);
   const answers = [];
-  for (const { ask, ...fields } of asks)
+  for (const { ask, ...fields } of asks) {
+    if (fields.contrast === "last") fields.contrast = answers.findLast(({ body }) => body?.contrast).body.contrast;
     answers.push(await client.ask(ask, fields).then(
       ({ body, buffers }) => ({ body, buffers: buffers.map((buffer) => Array.from(buffer)) }),
       ({ message, reason }) => ({ failed: message, reason })));
+  }
   return answers;
 }"""
 
@@ -50,7 +53,7 @@ def save_gpt(folder: Path) -> Path:
     model = GPT(config)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_((4 * parameter).half())  # heads that attend to some keys more than to others
+            parameter.copy_((4 * parameter).half())  # heads that attend to some keys more than to second_texts
     return jumok.save(model, folder, tokenizer=jumok.load("tiny").require_tokenizer())
 
 
@@ -87,6 +90,9 @@ def ask_python(model: str, asks: list[dict[str, Any]]) -> list[dict[str, Any]]:
         received.put(message)
 
     for number, fields in enumerate(asks):
+        if fields.get("contrast") == "last":
+            contrasts = [answer["body"] for answer in answers if "contrast" in answer.get("body", {})]
+            fields = {**fields, "contrast": contrasts[-1]["contrast"]}
         session.handle({**fields, "id": number}, send)
         while "progress" in (message := received.get(timeout=60)).head:
             pass
@@ -102,7 +108,7 @@ def ask_python(model: str, asks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def list_differences(live: Any, python: Any, path: str = "") -> list[str]:
     """Return where two answers differ; times and names of models are no part of an answer."""
-    if path.endswith((".seconds", ".model.name", ".model.family")):
+    if path.endswith((".seconds", ".model.name", ".model.family", ".contrast", "contrast.model", ".code")):
         return []
     if isinstance(python, dict) and isinstance(live, dict):
         missing = [f"{path}: {python.keys() ^ live.keys()}"] if python.keys() != live.keys() else []
@@ -132,12 +138,12 @@ def sort_effects(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 def compare_buffers(ask: dict[str, Any], live: list[list[int]], python: list[list[int]]) -> list[str]:
     """Compare exact weights as numbers, and colours within one step."""
-    form = "<f4" if ask["ask"] in ("values", "line") else "u1"
+    form = "<f4" if ask["ask"] in ("values", "line", "contrast", "sweep") else "u1"
     differences = []
     for pair in zip(live, python, strict=True):
         left, right = (numpy.frombuffer(bytes(part), form).astype(float) for part in pair)
-        limit = 1e-5 if form == "<f4" else 1.0
-        if left.shape != right.shape or numpy.abs(left - right).max() > limit:
+        limit = TOLERANCE if ask["ask"] == "sweep" else 1e-5 if form == "<f4" else 1.0
+        if left.shape != right.shape or not numpy.allclose(left, right, rtol=0, atol=limit, equal_nan=True):
             differences.append(f"{ask}: the buffers differ")
     return differences
 
@@ -163,6 +169,38 @@ def list_asks(model: str, text: str, edits: list[dict[str, Any]], site: int, que
     ]
 
 
+def change_randomly(text: str, seed: int) -> str:
+    """Return a text with parts that are removed, repeated or moved."""
+    draw = random.Random(seed)
+    for _ in range(1 + seed % 4):
+        begin, end = sorted(draw.sample(range(len(text) + 1), 2))
+        at = draw.randrange(len(text) + 1)
+        text = draw.choice(
+            [text[:begin] + text[end:], text[:at] + text[begin:end] + text[at:], text[end:] + text[:end]]
+        )
+    return (text or "a")[:60]
+
+
+def list_contrast_asks(texts: list[str]) -> list[dict[str, Any]]:
+    """Return asks about second texts; the last contrast is the one whose maps are asked for."""
+    asks: list[dict[str, Any]] = []
+    for text in texts:
+        two = {"run": 1, "text": text}
+        asks.append({"ask": "contrast", **two})
+        asks += [{"ask": "sweep", **two, "part": part} for part in ("attention", "mlp", "residual")]
+        patches = [
+            {"part": "attention", "site": 1, "head": 1, "position": None},
+            {"part": "mlp", "site": 0, "head": None, "position": 1},
+            {"part": "residual", "site": 1, "head": None, "position": 2},
+        ]
+        asks += [{"ask": "patch", **two, "patches": patches[:count]} for count in range(4)]
+        head = {"run": 1, "site": 1, "head": 1, "contrast": "last"}
+        for show in ("clean", "edited", "difference"):
+            asks.append({"ask": "values", **head, "show": show, "rows": [0, 6], "columns": [1, 6]})
+            asks.append({"ask": "tiles", **head, "show": show, "level": 0, "row": 0, "column": 0})
+    return [*asks, {"ask": "contrast", "run": 1}, {"ask": "contrast", **two, "right": 5, "wrong": 5}]
+
+
 @pytest.mark.parametrize("name", ["gpt", "translator"])
 def test_the_file_answers_like_the_python_session(live_pages: dict[str, ShownPage], own_model: str, name: str) -> None:
     if name == "gpt":
@@ -173,10 +211,14 @@ def test_the_file_answers_like_the_python_session(live_pages: dict[str, ShownPag
             Remask(layer=1, head=0, mask=causal & window(4)),
         ]
         model, text, site, query = own_model, "a cat, 고양이; a cat", 1, 9
+        second_texts = ["a cot, 고양이; a cat", "a horse, 강아지; a horse"]
+        aligned = [change_randomly(text, seed) for seed in range(20)]
     else:
         edits = [Ablate(layer="decoder.1.cross", head=0), KnockOut(layer="encoder.1.attention", key=2)]
         model, text, site, query = "translator", "우리는 도서관에서 책을 읽는다", 5, 4
+        second_texts, aligned = ["우리는 학교에서 책을 읽는다", "나는 매일 병원에 간다"], []
     asks = list_asks(model, text, [edit.to_json() for edit in edits], site, query)
+    asks += list_contrast_asks(second_texts) + [{"ask": "contrast", "run": 1, "text": other} for other in aligned]
     asks += [{"ask": "run", "model": model, "text": text, "edits": [{"edit": "Ablate", "layer": 99, "head": 0}]}]
     hello = {"model": model, "text": text, "language": "ko" if name == "translator" else "en"}
     live, python = live_pages[name].page.evaluate(ASK, [asks, hello]), ask_python(model, asks)

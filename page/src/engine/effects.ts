@@ -67,7 +67,7 @@ function quote(text: string): string {
 const ESCAPES: Record<string, string> = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
 /** Return the id of a text that is exactly one token; spaces may be written as the page shows them. */
-function encodeToken(model: EngineModel, text: string): number {
+export function encodeToken(model: EngineModel, text: string): number {
   const ids = model.tokenizer?.encode(text.replaceAll("␣", " "), false) ?? [];
   if (ids.length !== 1) throw new EngineError(`${quote(text)} is ${ids.length} tokens; a metric needs a single token, with its space`);
   if (ids[0] === model.tokenizer?.unknown) throw new EngineError(`${quote(text)} is unknown to this model's tokenizer; choose another token`);

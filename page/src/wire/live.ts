@@ -25,12 +25,13 @@ import {
 } from "../engine";
 import type { Asks, EffectRow, Effects, Hello, Kinds, Language } from "../protocol";
 import { AskError, type Buffers } from "./client";
+import { LiveContrast } from "./live_contrast";
 import { LiveRun, MAX_PREDICTIONS } from "./live_run";
 import type { ModelPack } from "./model_pack";
 import type { Answer, Ask } from "./run_answers";
 
 /** The asks that a page with an engine answers; a page may answer `save` too. */
-export const LIVE_ASKS: (keyof Asks)[] = ["hello", "select", "cancel", "run", "thumbnails", "tiles", "values", "line", "token", "cell", "steps", "layers", "kinds", "effect"];
+export const LIVE_ASKS: (keyof Asks)[] = ["hello", "select", "cancel", "run", "thumbnails", "tiles", "values", "line", "token", "cell", "steps", "layers", "kinds", "effect", "contrast", "sweep", "patch"];
 const SLICE = 12; // ms of computing between two pauses
 const PROGRESS = 50; // ms between two progress messages
 
@@ -75,7 +76,9 @@ export class LiveSession {
   private readonly jobs = new Set<Job>(); // that wait or run
   private turn: Promise<unknown> = Promise.resolve();
   private run: LiveRun | null = null;
+  private contrast: LiveContrast | null = null; // of the input of the run
   private lastNumber = 0;
+  private lastContrast = 0;
   private profile: Profile | null = null;
   private kinds: Kinds | null = null; // of the clean pass of the run
   private language: Language;
@@ -91,7 +94,7 @@ export class LiveSession {
 
   handle(ask: Ask): void {
     if (ask.language) this.language = ask.language;
-    if (["run", "kinds", "effect"].includes(ask.ask)) this.enqueue(ask);
+    if (["run", "kinds", "effect", "contrast", "sweep", "patch"].includes(ask.ask)) this.enqueue(ask);
     else void this.answer(ask, () => this.answerAtOnce(ask));
   }
 
@@ -104,6 +107,7 @@ export class LiveSession {
         await job.pause();
         if (ask.ask === "run") return this.answerRun(job);
         const run = this.requireRun(ask);
+        if (["contrast", "sweep", "patch"].includes(ask.ask)) return this.answerContrast(job, run);
         return { body: ask.ask === "kinds" ? await this.classify(job, run) : await this.measure(job, run) };
       });
       this.jobs.delete(job);
@@ -140,7 +144,10 @@ export class LiveSession {
         return { body: describeLayers(this.model, run.getPass(ask.show), ask.sequence, ask.position) };
       }
     }
-    return this.requireRun(ask).answer(ask);
+    const run = this.requireRun(ask);
+    if ((ask.contrast ?? null) === null) return run.answer(ask);
+    if (ask.contrast !== this.contrast?.number) throw new AskError(`contrast ${ask.contrast} is not the last one of this run; ask for it again`, "invalid");
+    return this.contrast!.answer(ask);
   }
 
   private requireRun(ask: Ask): LiveRun {
@@ -177,7 +184,7 @@ export class LiveSession {
 
     const before = this.run?.parts.clean;
     const isSame = before !== undefined && JSON.stringify(before.input) === JSON.stringify(input);
-    if (!isSame) this.kinds = null;
+    if (!isSame) this.kinds = this.contrast = null;
     await job.report(0, 0, "running");
     const clean = isSame ? before : forward(model, input, { logits: MAX_PREDICTIONS });
     await job.report(0, 0, "running");
@@ -186,6 +193,20 @@ export class LiveSession {
     const number = ++this.lastNumber;
     this.run = new LiveRun(model, { number, name: this.hello.model, text, unknown, notes, edits, generated, clean, edited, seconds }, this.pack.texts);
     return { body: this.run.run };
+  }
+
+  /** Compare the input of a run with a second text, or patch parts of one into the other. */
+  private async answerContrast(job: Job, run: LiveRun): Promise<Answer> {
+    const { ask, report } = { ask: job.ask, report: job.report.bind(job) };
+    if ((ask.model ?? this.hello.model) !== this.hello.model) throw new AskError(`there is no model '${ask.model}' in the list of models`, "invalid");
+    if ((ask.text ?? null) === null) throw new AskError("there is nothing to compare; give a second text or a second model", "invalid");
+    if (this.contrast?.text !== ask.text) {
+      const source = prepareText(this.model, ask.text, this.language).tokens;
+      const input = this.model.isEncoderDecoder ? { source, target: prepareAnswer(this.model, source).target } : { source };
+      this.contrast = new LiveContrast(++this.lastContrast, ask.text, run, forward(this.model, input, { logits: MAX_PREDICTIONS }));
+    }
+    if (ask.ask === "sweep") return this.contrast!.sweep(ask, report);
+    return ask.ask === "patch" ? this.contrast!.measurePatches(ask) : this.contrast!.describe(ask, report);
   }
 
   /** Classify every head of the clean pass; the profile of the model on built-in texts is computed once. */
