@@ -49,18 +49,29 @@ class KeyPatterns:
         self.queries = torch.arange(count) if queries is None else queries
         limit = MAX_SAMPLE_WEIGHTS if self.is_sample else MAX_WEIGHTS
         self.parts = self.queries.split(max(1, limit // max(1, count)))  # the rows that are read at once
-        # tables of all rows, and those of a sample, are computed once and reused for every head
-        size = len(self.parts) if self.is_sample or len(self.parts) == 1 else 0
-        self._build_once = lru_cache(maxsize=size)(lambda number: self._build(self.parts[number]))
-        self._compare_once = lru_cache(maxsize=size)(lambda number: self._compare(self.parts[number]))
+        # tables of all rows, and those of a sample, are computed once and reused for every head; not by lru_cache,
+        # whose function would refer back to this object and keep its tables until the garbage is collected
+        self._keeps_tables = self.is_sample or len(self.parts) == 1
+        self._rows: dict[int, RowPatterns] = {}
+        self._similarities: dict[int, Tensor] = {}
 
     def get_rows(self, number: int) -> RowPatterns:
         """Return the tables of a part of the rows by kind."""
-        return self._build_once(number)
+        rows = self._rows.get(number)
+        if rows is None:
+            rows = self._build(self.parts[number])
+            if self._keeps_tables:
+                self._rows[number] = rows
+        return rows
 
     def get_similarities(self, number: int) -> Float[Tensor, "row key"]:
         """Return the cosine similarities of a part of the rows with all keys."""
-        return self._compare_once(number)
+        similarities = self._similarities.get(number)
+        if similarities is None:
+            similarities = self._compare(self.parts[number])
+            if self._keeps_tables:
+                self._similarities[number] = similarities
+        return similarities
 
     def _compare(self, rows: Tensor) -> Tensor:
         assert self.vectors is not None
