@@ -19,9 +19,11 @@ from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.lens import Capture, Edit, KnockOut, Lens, Remask, Scale
+from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.web import saved_maps, saved_vectors
 from jumok.web.messages import ForbiddenCells, Piece, SavedMask, Selection
+from jumok.web.model_pack import explain_missing_engine
 from jumok.web.saved_file import save_html
 from jumok.web.saved_maps import Blob, describe_mask
 from jumok.web.session import Start
@@ -301,3 +303,28 @@ def test_masks_are_described_for_each_head() -> None:
     assert describe_mask(mask, 1) == SavedMask(ahead=0, forbidden=[ForbiddenCells([5], [2])])
     assert describe_mask(masks.causal | masks.prefix(3), 0) is None
     assert describe_mask(~masks.causal, 0) is describe_mask(masks.causal & masks.prefix(3), 0) is None
+
+
+def test_measured_effects_are_stored_beside_an_edited_run(tmp_path: Path) -> None:
+    page = save(tmp_path, "tiny", TEXT, edits=EDITS, effects=True)
+    stored = {effects["over"]: effects for effects in page.index["effects"]}
+    assert set(stored) == {"heads", "edges"} and "effect" in page.index["hello"]["can"]
+    measured = {(int(row.layer), row.head): row.effect for row in jumok.effect("tiny", TEXT)}
+    assert {(row["site"], row["head"]): row["effect"] for row in stored["heads"]["rows"]} == pytest.approx(measured)
+    assert page.index["run"]["edited"]
+
+
+def test_a_model_that_no_page_can_compute_is_refused_by_a_sentence(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.for_bytes()
+    large = GPT(GPTConfig(vocabulary=256, length=16, width=512, layers=5, heads=8, hidden=2048))
+    bert = BERT(BERTConfig(vocabulary=256, length=16, width=16, layers=1, heads=2, hidden=16))
+    sentences = {
+        "at most 20 MB of parameters, but this model has 32 MB": Loaded(large, tokenizer),
+        "families gpt and transformer, but this one is bert": Loaded(bert, tokenizer),
+    }
+    for sentence, loaded in sentences.items():
+        with pytest.raises(ArgumentError, match=f"{sentence}.*leave out --live"):
+            save_html(tmp_path / "page.html", Start(loaded, TEXT), live=True)
+    assert not list(tmp_path.iterdir())
+    assert explain_missing_engine(jumok.load("tiny")) is None

@@ -33,7 +33,7 @@ from .input_media import read_listening
 from .inspection import Inspection, inspect_model, read_page_edits
 from .messages import Over, Selection, encode_json
 from .model_list import list_models, simplify_reads
-from .model_pack import pack_model
+from .model_pack import explain_missing_engine, pack_model
 from .opened_model import Pass, open_listed_model
 from .saved_layers import store_layers
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
@@ -109,6 +109,8 @@ def save_html(
 
     listed = next(iter(list_models(start.model).values()))
     opened = open_listed_model(listed, start.tokenizer)
+    if live and (problem := explain_missing_engine(opened.loaded)) is not None:
+        raise ArgumentError(problem)  # before a large model runs
     edits = [edit if isinstance(edit, Edit) else read_page_edits([edit])[0] for edit in start.edits]
     inspection = inspect_model(opened, 1, None, start.text, edits, 0, report, begin=start.begin)
     selection = _select_head(inspection, start.selection, layer, head)
