@@ -53,7 +53,7 @@ def save_gpt(folder: Path) -> Path:
     model = GPT(config)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_((4 * parameter).half())  # heads that attend to some keys more than to second_texts
+            parameter.copy_((4 * parameter).half())  # heads that attend to some keys more than to others
     return jumok.save(model, folder, tokenizer=jumok.load("tiny").require_tokenizer())
 
 
@@ -281,6 +281,15 @@ def test_a_reader_types_edits_measures_and_saves(
     strongest = page.locator(".jk-effect-bars li").first.inner_text()
     assert f"layer {effects[0].layer}, head {effects[0].head}" in strongest
     assert f"{abs(effects[0].effect):.2f}" in strongest
+
+    page.click("[data-view=contrast]")
+    page.fill("[data-contrast-input]", "a cat; a d")
+    page.click("[data-action=compare]")
+    page.click("[data-action=sweep]")
+    page.locator("[data-restores] button").first.click()
+    page.wait_for_selector("[data-value=patched]")
+    page.wait_for_selector("canvas[data-contrast=difference][data-complete=true]")
+    assert page.locator("[data-action=contrast-python]").count() == 0, "a file writes no Python"
 
     page.click("text=Generate")
     page.wait_for_selector(".jk-new")

@@ -43,7 +43,7 @@ from .session import Start
 MAX_CLASSIFIED_POSITIONS = 1024  # with more, classifying the heads of a model of 100 million parameters takes minutes
 LIVE_ASKS = (
     *("hello", "select", "cancel", "run", "thumbnails", "tiles", "values", "line", "token", "cell", "steps"),
-    *("layers", "kinds", "effect", "save"),
+    *("layers", "kinds", "effect", "contrast", "sweep", "patch", "save"),
 )  # page/src/wire/live.ts
 SAVED_EFFECTS: tuple[Over, ...] = ("heads", "edges")
 STORED_ASKS = ("hello", "select", "cancel", "thumbnails", "tiles", "values", "line", "code")
