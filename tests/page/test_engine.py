@@ -123,7 +123,7 @@ DRAW_TOKENS = """async ({ tokens, temperature, top_k: topK, top_p: topP, seeds }
 
 
 def test_tokens_are_drawn_by_their_probabilities(page: Page) -> None:
-    tiny, seeds = jumok.load("tiny"), 500
+    tiny, seeds = jumok.load("tiny"), 300
     tokens = tiny.require_tokenizer().encode("It was ")
     with torch.no_grad():
         logits = tiny.model(torch.tensor([tokens])).logits[:, -1]
@@ -141,6 +141,6 @@ def test_every_option_of_the_families(page: Page, tmp_path: Path) -> None:
     rng = random.Random(0)
     for folder in save_small_models(tmp_path):
         with jumok.Lens(jumok.load(folder)) as lens:
-            references = compute_references(lens, 20, rng) + generate_references(lens, 3, NEW_TOKENS, rng)
+            references = compute_references(lens, 20, rng) + generate_references(lens, 2, NEW_TOKENS, rng)
         add_model(page, folder)
         check_engine(page, folder.name, references)
