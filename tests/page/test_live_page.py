@@ -161,6 +161,7 @@ def list_asks(model: str, text: str, edits: list[dict[str, Any]], site: int, que
         {"ask": "token", "run": 1, "show": "edited", "sequence": sequence, "position": query},
         {"ask": "steps", **head, "show": "edited", "query": query, "language": "ko"},
         {"ask": "layers", "run": 1, "show": "edited", "sequence": sequence, "position": query},
+        {"ask": "code", "run": 1, "selection": {"site": site, "head": 1, "query": query, "key": 2}},
         {"ask": "kinds", "run": 1},
         {"ask": "effect", "run": 1, "over": "heads"},
         {"ask": "effect", "run": 1, "over": "heads", "by": "resample", "metric": {"name": "loss"}},

@@ -45,7 +45,7 @@ export function chooseMetric(model: EngineModel, pass: EnginePass, choice: Metri
 }
 
 export function describeMetric(model: EngineModel, { name, token, other, position }: Metric, length: number): string {
-  const quoteToken = (id: number) => (model.tokenizer ? quote(labelTokens(model.tokenizer, [id])[0]) : String(id));
+  const quoteToken = (id: number) => (model.tokenizer ? quotePython(labelTokens(model.tokenizer, [id])[0]) : String(id));
   switch (name) {
     case "log-probability":
       return `log-probability of token ${quoteToken(token)} at position ${position}`;
@@ -59,7 +59,7 @@ export function describeMetric(model: EngineModel, { name, token, other, positio
 }
 
 /** Write a text as Python's repr does. */
-function quote(text: string): string {
+export function quotePython(text: string): string {
   const mark = text.includes("'") && !text.includes('"') ? '"' : "'";
   return mark + text.replace(/[\\\n\r\t]/g, (letter) => ESCAPES[letter]).replaceAll(mark, `\\${mark}`) + mark;
 }
@@ -69,8 +69,8 @@ const ESCAPES: Record<string, string> = { "\\": "\\\\", "\n": "\\n", "\r": "\\r"
 /** Return the id of a text that is exactly one token; spaces may be written as the page shows them. */
 export function encodeToken(model: EngineModel, text: string): number {
   const ids = model.tokenizer?.encode(text.replaceAll("␣", " "), false) ?? [];
-  if (ids.length !== 1) throw new EngineError(`${quote(text)} is ${ids.length} tokens; a metric needs a single token, with its space`);
-  if (ids[0] === model.tokenizer?.unknown) throw new EngineError(`${quote(text)} is unknown to this model's tokenizer; choose another token`);
+  if (ids.length !== 1) throw new EngineError(`${quotePython(text)} is ${ids.length} tokens; a metric needs a single token, with its space`);
+  if (ids[0] === model.tokenizer?.unknown) throw new EngineError(`${quotePython(text)} is unknown to this model's tokenizer; choose another token`);
   return ids[0];
 }
 

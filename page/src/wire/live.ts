@@ -25,13 +25,14 @@ import {
 } from "../engine";
 import type { Asks, EffectRow, Effects, Hello, Kinds, Language } from "../protocol";
 import { AskError, type Buffers } from "./client";
+import { writeCode } from "./live_code";
 import { LiveContrast } from "./live_contrast";
 import { LiveRun, MAX_PREDICTIONS } from "./live_run";
 import type { ModelPack } from "./model_pack";
 import type { Answer, Ask } from "./run_answers";
 
 /** The asks that a page with an engine answers; a page may answer `save` too. */
-export const LIVE_ASKS: (keyof Asks)[] = ["hello", "select", "cancel", "run", "thumbnails", "tiles", "values", "line", "token", "cell", "steps", "layers", "kinds", "effect", "contrast", "sweep", "patch"];
+export const LIVE_ASKS: (keyof Asks)[] = ["hello", "select", "cancel", "run", "thumbnails", "tiles", "values", "line", "token", "cell", "steps", "layers", "code", "kinds", "effect", "contrast", "sweep", "patch"];
 const SLICE = 12; // ms of computing between two pauses
 const PROGRESS = 50; // ms between two progress messages
 
@@ -145,6 +146,7 @@ export class LiveSession {
       }
     }
     const run = this.requireRun(ask);
+    if (ask.ask === "code") return { body: { code: writeCode(run.run, run.parts, ask.selection ?? null) } };
     if ((ask.contrast ?? null) === null) return run.answer(ask);
     if (ask.contrast !== this.contrast?.number) throw new AskError(`contrast ${ask.contrast} is not the last one of this run; ask for it again`, "invalid");
     return this.contrast!.answer(ask);

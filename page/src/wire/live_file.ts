@@ -2,10 +2,11 @@
 
 import type { Edit, Hello } from "../protocol";
 import type { Buffers, Carrier } from "./client";
+import { LIVE_ASKS } from "./live";
 import { openLive } from "./live_carrier";
 
 export function openLiveFile(document: Document, startWorker: () => Worker | null): Carrier {
-  const hello: Hello = JSON.parse(document.getElementById("jumok-index")!.textContent!);
+  const hello: Hello = { ...JSON.parse(document.getElementById("jumok-index")!.textContent!), can: [...LIVE_ASKS, "save"] };
   const live = openLive(document.getElementById("jumok-blob")!.textContent!.trim(), hello, startWorker);
   let shown: Pick<Hello, "text" | "edits"> = hello;
   let send: (head: Record<string, any>, buffers: Buffers) => void = () => {};

@@ -41,10 +41,6 @@ from .saved_vectors import VectorStore
 from .session import Start
 
 MAX_CLASSIFIED_POSITIONS = 1024  # with more, classifying the heads of a model of 100 million parameters takes minutes
-LIVE_ASKS = (
-    *("hello", "select", "cancel", "run", "thumbnails", "tiles", "values", "line", "token", "cell", "steps"),
-    *("layers", "kinds", "effect", "contrast", "sweep", "patch", "save"),
-)  # page/src/wire/live.ts
 SAVED_EFFECTS: tuple[Over, ...] = ("heads", "edges")
 STORED_ASKS = ("hello", "select", "cancel", "thumbnails", "tiles", "values", "line", "code")
 
@@ -192,7 +188,7 @@ def build_live_html(
     for edit in inspection.edits:
         if getattr(edit, "source", None) is not None:
             raise ArgumentError(f"a live page has no capture that {type(edit).__name__} could read; leave the edit out")
-    hello = _describe_file(inspection, [*LIVE_ASKS], selection, language, carrier="live")
+    hello = _describe_file(inspection, [], selection, language, carrier="live")  # the page knows what it can
     return _assemble("live", hello, packed, inspection.opened.name)
 
 
