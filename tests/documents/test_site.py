@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 HANDBOOK = sorted((ROOT / "docs").glob("??/*.md"))
 
 
+@cache
 def load_hook(name: str) -> ModuleType:
     """Return a module of tools/site/, which is not a package."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / "site" / f"{name}.py")

@@ -241,9 +241,10 @@ def describe_exercise(exercise: Exercise, language: str) -> dict[str, Any]:
         shared |= {"kind": "numbers", "tolerance": exercise.tolerance}
     else:
         shared["kind"] = "words"
-    pairs = [(exercise.compute, exercise.reason), *((mistake.compute, mistake.reason) for mistake in exercise.mistakes)]
+    reasons = [exercise.reason, *(mistake.reason for mistake in exercise.mistakes)]
+    answers = compute_answers(exercise.name)
     right, *mistakes = (
-        {"answer": list_answers(exercise, compute()), "reason": reason.select(language)} for compute, reason in pairs
+        {"answer": answer, "reason": reason.select(language)} for answer, reason in zip(answers, reasons, strict=True)
     )
     return {**shared, **right, "mistakes": mistakes}
 
@@ -254,9 +255,14 @@ def read_toml(name: str) -> dict[str, Any]:
     return tomllib.loads((Path(exercises.__file__).with_name(f"{name}.toml")).read_text(encoding="utf-8"))
 
 
-def list_answers(exercise: Exercise, answers: Any) -> list[Any]:
-    """Return numbers as they are, and words as an answer is compared with them."""
-    return list(answers) if isinstance(exercise, NumberExercise) else sorted({word.casefold() for word in answers})
+@cache
+def compute_answers(name: str) -> list[list[Any]]:
+    """Return the right answer and the known mistakes: numbers as they are, words as an answer is compared with them."""
+    exercise = EXERCISES[name]
+    computed = [exercise.compute(), *(mistake.compute() for mistake in exercise.mistakes)]
+    if isinstance(exercise, NumberExercise):
+        return [list(numbers) for numbers in computed]
+    return [sorted({word.casefold() for word in spellings}) for spellings in computed]
 
 
 def select_texts(language: str) -> dict[str, str]:
