@@ -108,7 +108,7 @@ def measure_home(browser: Browser, address: str, prefix: str, problems: list[str
 
 
 def check_pages(browser: Browser, site: Path, problems: list[str]) -> None:
-    """Look at all pages but most of the API, light on a phone and dark on a desk; at the home pages the other way too."""
+    """Look at all pages but most of the API, light on a phone and dark on a desk; at the home pages also otherwise."""
     pages = [page for page in sorted(site.rglob("*.html")) if not page.is_relative_to(site / "saved")]
     pages = [page for page in pages if "reference/jumok." not in page.as_posix() or page.name in API_PAGES]
     homes = [site / prefix / HOME for prefix in LANGUAGES.values()]
