@@ -11,12 +11,12 @@ from page_driver import ShownPage, serve_page
 from page_models import save_wide_model
 
 import jumok
-from conftest import TEXT as TINY_TEXT
 from jumok.lens.effects.metrics import LogitDifference
 
 pytestmark = pytest.mark.xdist_group("page")
 
 TEXT = "the cat sat; the dog sat; the cat ran; the dog r"  # 48 tokens
+TINY_TEXT = "the cat sat; the cat"  # of the server that shows tiny
 SOURCES = Path(__file__).parents[2] / "page" / "src"
 OpenPage = Callable[..., ShownPage]
 # whether an element is completely inside of a panel
