@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +27,8 @@ from torch import Tensor
 
 import jumok
 from jumok.generate.sampling import Sampling
+from jumok.models.gpt import GPTConfig
+from jumok.models.transformer import TransformerConfig
 from jumok.reporting import choose_language
 
 pytestmark = pytest.mark.xdist_group("page")
@@ -105,6 +109,11 @@ def test_texts_are_read_and_answered(page: Page, language: Literal["en", "ko"]) 
         choose_language(None)
 
 
+#: fields that decide which parameters there are, which the engine sees in the file
+FIELDS_OF_PARAMETERS = {
+    *("attention_bias", "output_bias", "feedforward_bias", "query_key_norm", "output_norm"),
+    *("final_norm", "shared"),
+}
 SETTINGS: tuple[dict[str, Any], ...] = (
     {},
     {"temperature": 2.5, "top_k": 6},
@@ -144,3 +153,11 @@ def test_every_option_of_the_families(page: Page, tmp_path: Path) -> None:
             references = compute_references(lens, 20, rng) + generate_references(lens, 2, NEW_TOKENS, rng)
         add_model(page, folder)
         check_engine(page, folder.name, references)
+
+
+def test_the_engine_knows_every_field_of_the_configs() -> None:
+    """A field that it does not read would make another model of a file."""
+    source = (Path(__file__).parents[2] / "page" / "src" / "engine" / "types.ts").read_text(encoding="utf-8")
+    known = set(re.findall(r"^  (\w+): ", source, re.MULTILINE)) | FIELDS_OF_PARAMETERS | {"pad", "dropout"}
+    for config in (GPTConfig, TransformerConfig):
+        assert {field.name for field in dataclasses.fields(config)} <= known
