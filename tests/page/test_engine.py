@@ -158,6 +158,6 @@ def test_every_option_of_the_families(page: Page, tmp_path: Path) -> None:
 def test_the_engine_knows_every_field_of_the_configs() -> None:
     """A field that it does not read would make another model of a file."""
     source = (Path(__file__).parents[2] / "page" / "src" / "engine" / "types.ts").read_text(encoding="utf-8")
-    known = set(re.findall(r"^  (\w+): ", source, re.MULTILINE)) | FIELDS_OF_PARAMETERS | {"pad", "dropout"}
+    fields = set(re.findall(r"^  (\w+): ", source, re.MULTILINE)) | FIELDS_OF_PARAMETERS | {"pad", "dropout"}
     for config in (GPTConfig, TransformerConfig):
-        assert {field.name for field in dataclasses.fields(config)} <= known
+        assert {field.name for field in dataclasses.fields(config)} <= fields

@@ -70,11 +70,11 @@ export class Reading {
     let stream = embed(this.model, stack, tokens, first);
     for (const block of stack.blocks) {
       if (this.reuse && this.plan.changes(block.name)) this.reuse = undefined;
-      const known = this.reuse?.blocks.find(({ name }) => name === block.name);
-      if (known) {
-        this.blocks.set(block.name, known);
+      const computed = this.reuse?.blocks.find(({ name }) => name === block.name);
+      if (computed) {
+        this.blocks.set(block.name, computed);
         for (const { site } of block.attentions) this.sites[site] = this.reuse!.sites[site] as AttentionCall;
-        stream = known.output;
+        stream = computed.output;
       } else stream = this.runBlock(block, stream, rows, first, capacity);
     }
     return stream;
