@@ -109,6 +109,17 @@ def test_texts_of_different_lengths_are_patched_by_their_partners(client, run, p
     compare_sweep(client, hooked, part, (TEXT, LONGER), run=run, right="s", wrong="h")
 
 
+@pytest.mark.parametrize(("part", "site", "column"), [("attention", 1, 0), ("mlp", 1, 24), ("residual", 1, 10)])
+def test_a_patch_reads_the_partner_of_a_position(client, run, part, site, column) -> None:
+    hooked = HookedModel(jumok.load("tiny"), "s", "h")
+    partners = align_tokens(*(hooked.tokenizer.encode(text) for text in (TEXT, LONGER)))
+    expected = hooked.patch(TEXT, LONGER, part, site, column, partners)
+    patch = {"part": part, "site": site, "head" if part == "attention" else "position": column}
+    patched = client.ask("patch", run=run, text=LONGER, right="s", wrong="h", patches=[patch])
+    assert patched["value"] == pytest.approx(expected, abs=5e-5)
+    assert abs(expected - hooked.run(LONGER)[0]) > 0.001
+
+
 def test_patches_work_together(client, run) -> None:
     patches = [
         {"part": "residual", "site": 1, "position": 8},
