@@ -113,6 +113,7 @@ def test_the_selected_head_is_described_and_announced_once(address: str, open_pa
     shown = open_page(address)
     shown.page.wait_for_selector(".jk-kinds b")
     announced = shown.page.locator("[data-announced]")
+    shown.page.wait_for_timeout(1100)  # longer than a selection must rest
     assert announced.inner_text() == ""  # the first head is not announced
     shown.page.click('[data-head="0.1"]')
     shown.page.click('[data-head="1.0"]')  # before the selection has rested
