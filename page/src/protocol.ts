@@ -242,7 +242,7 @@ export interface Run {
   image: Picture | null;
   audio: Sound | null;
   answer: string | null; // of a model that answers: translation, caption, transcript, class, numbers
-  edited_answer: string | null; // the transcript of audio that the model writes under the edits; null without edits
+  edited_answer: string | null; // the transcript or translation that the model writes under the edits
   answered: Answered | null;
   generated: number; // the first generated position (of the target, if there is one); equal to the length if none
   unknown: string[]; // words outside the vocabulary

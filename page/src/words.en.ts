@@ -316,6 +316,7 @@ export const en = {
   hiddenNeighbours: "Also hidden: the neighbours that hear it through the convolutions (20 ms before, 40 ms after).",
   hiddenStretch: (start: string, end: string, attentions: number) => `Audio hidden · ${start}–${end} s · ${attentions} attentions`,
   noSpeech: "no speech",
+  noAnswer: "no answer",
   // questions about files
   question: "Question",
   questionHint: "Ask a question about your files, and press Enter.",

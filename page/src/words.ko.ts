@@ -293,6 +293,7 @@ export const ko: Words = {
   hiddenNeighbours: "합성곱으로 이 구간을 듣는 이웃 위치(앞 20 ms, 뒤 40 ms)도 숨겼습니다.",
   hiddenStretch: (start, end, attentions) => `숨긴 소리 · ${start}–${end}초 · 어텐션 ${attentions}개`,
   noSpeech: "말소리 없음",
+  noAnswer: "답 없음",
   // questions about files
   question: "질문",
   questionHint: "파일에 관해 질문하고 Enter를 누르세요.",

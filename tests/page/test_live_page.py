@@ -215,7 +215,7 @@ def test_the_file_answers_like_the_python_session(live_pages: dict[str, ShownPag
         second_texts = ["a cot, 고양이; a cat", "a horse, 강아지; a horse"]
         aligned = [change_randomly(text, seed) for seed in range(20)]
     else:
-        edits = [Ablate(layer="decoder.1.cross", head=0), KnockOut(layer="encoder.1.attention", key=2)]
+        edits = [Ablate(layer="decoder.1.cross"), KnockOut(layer="encoder.1.attention", key=2)]
         model, text, site, query = "translator", "우리는 도서관에서 책을 읽는다", 5, 4
         second_texts, aligned = ["우리는 학교에서 책을 읽는다", "나는 매일 병원에 간다"], []
     asks = list_asks(model, text, [edit.to_json() for edit in edits], site, query)
@@ -290,7 +290,7 @@ def test_a_reader_types_edits_measures_and_saves(
     page.locator("[data-restores] button").first.click()
     page.wait_for_selector("[data-value=patched]")
     page.wait_for_selector("canvas[data-contrast=difference][data-complete=true]")
-    assert page.locator("[data-action=contrast-python]").count() == 0, "a file writes no Python"
+    assert page.locator("[data-action=contrast-python]").count() == 0, "a file writes no Python of a comparison"
 
     page.click("text=Generate")
     page.wait_for_selector(".jk-new")

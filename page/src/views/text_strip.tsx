@@ -8,6 +8,7 @@ import { CompareButton } from "../contrast/compare_button";
 import { describeHead, formatPercent } from "../describe";
 import { Help } from "../guide/help";
 import type { Prediction, Run, Sequence } from "../protocol";
+import { ComparedTexts } from "./compared_texts";
 import { revealIn, useLine } from "./hooks";
 
 const MAX_CHIPS = 400;
@@ -41,6 +42,9 @@ export function TextStrip() {
             title={words.targetTitle}
             weights={site?.key_sequence === "target" ? weights.value : null}
           />
+        )}
+        {isText && run.edited_answer !== null && (
+          <ComparedTexts titles={[words.clean, words.edited]} before={run.answer ?? ""} after={run.edited_answer} empty={words.noAnswer} />
         )}
         <p class="jk-hint jk-strip-foot">
           {hasShades ? describeShades(app) : "\u00a0"}

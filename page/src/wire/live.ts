@@ -23,7 +23,7 @@ import {
   type Profile,
   rankEffects,
 } from "../engine";
-import type { Asks, EffectRow, Effects, Hello, Kinds, Language } from "../protocol";
+import type { Asks, Edit, EffectRow, Effects, Hello, Kinds, Language } from "../protocol";
 import { AskError, type Buffers } from "./client";
 import { writeCode } from "./live_code";
 import { LiveContrast } from "./live_contrast";
@@ -33,6 +33,7 @@ import type { Answer, Ask } from "./run_answers";
 
 /** The asks that a page with an engine answers; a page may answer `save` too. */
 export const LIVE_ASKS: (keyof Asks)[] = ["hello", "select", "cancel", "run", "thumbnails", "tiles", "values", "line", "token", "cell", "steps", "layers", "code", "kinds", "effect", "contrast", "sweep", "patch"];
+const ANSWER_TOKENS = 32; // of an answer, at most
 const SLICE = 12; // ms of computing between two pauses
 const PROGRESS = 50; // ms between two progress messages
 
@@ -146,7 +147,7 @@ export class LiveSession {
       }
     }
     const run = this.requireRun(ask);
-    if (ask.ask === "code") return { body: { code: writeCode(run.run, run.parts, ask.selection ?? null) } };
+    if (ask.ask === "code" && (ask.contrast ?? null) === null) return { body: { code: writeCode(run.run, run.parts, ask.selection ?? null) } };
     if ((ask.contrast ?? null) === null) return run.answer(ask);
     if (ask.contrast !== this.contrast?.number) throw new AskError(`contrast ${ask.contrast} is not the last one of this run; ask for it again`, "invalid");
     return this.contrast!.answer(ask);
@@ -191,9 +192,10 @@ export class LiveSession {
     const clean = isSame ? before : forward(model, input, { logits: MAX_PREDICTIONS });
     await job.report(0, 0, "running");
     const edited = edits.length ? forward(model, input, { edits, reuse: clean, logits: MAX_PREDICTIONS }) : null;
+    const editedAnswer = edits.length && model.isEncoderDecoder ? this.answerAgain(tokens, edits, notes) : null;
     const seconds = (performance.now() - begin) / 1000;
     const number = ++this.lastNumber;
-    this.run = new LiveRun(model, { number, name: this.hello.model, text, unknown, notes, edits, generated, clean, edited, seconds }, this.pack.texts);
+    this.run = new LiveRun(model, { number, name: this.hello.model, text, unknown, notes, edits, generated, clean, edited, editedAnswer, seconds }, this.pack.texts);
     return { body: this.run.run };
   }
 
@@ -209,6 +211,19 @@ export class LiveSession {
     }
     if (ask.ask === "sweep") return this.contrast!.sweep(ask, report);
     return ask.ask === "patch" ? this.contrast!.measurePatches(ask) : this.contrast!.describe(ask, report);
+  }
+
+  /** Return the translation that the model writes under the edits; null if they name positions that it does not reach. */
+  private answerAgain(source: number[], edits: Edit[], notes: string[]): string | null {
+    try {
+      const tokens = [...generate(this.model, { source }, { edits, limit: ANSWER_TOKENS })];
+      const text = tokens.filter(({ isEnd }) => !isEnd).map(({ token }) => token);
+      return this.model.tokenizer!.decode(text);
+    } catch (error) {
+      if (!(error instanceof EngineError)) throw error;
+      notes.push(`the model cannot write an answer under these edits: ${error.message}`);
+      return null;
+    }
   }
 
   /** Classify every head of the clean pass; the profile of the model on built-in texts is computed once. */

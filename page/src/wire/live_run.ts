@@ -24,6 +24,7 @@ export interface RunParts {
   generated: number; // the first generated position; equal to the length if none
   clean: EnginePass;
   edited: EnginePass | null;
+  editedAnswer: string | null; // the translation that the model writes under the edits
   seconds: number;
 }
 
@@ -116,7 +117,7 @@ function describeRun(model: EngineModel, parts: RunParts): Run {
     text: parts.text,
     source: labelTokens(tokenizer, source),
     target: target ? [START, ...labelTokens(tokenizer, target.slice(1))] : [],
-    ...{ image: null, audio: null, edited_answer: null, answered: null },
+    ...{ image: null, audio: null, edited_answer: parts.editedAnswer, answered: null },
     // a limit may cut a character in two
     answer: target ? tokenizer.decode(target.slice(1)).replaceAll(REPLACEMENT, "") : null,
     generated: parts.generated,

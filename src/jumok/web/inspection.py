@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from jumok import defaults
+from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError
 from jumok.lens import Edit
@@ -49,7 +51,7 @@ class Inspection:
     edited: Pass | None
     picture: Picture | None
     sound: Sound | None = None
-    edited_answer: str | None = None  # the transcript that the model writes under the edits
+    edited_answer: str | None = None  # the transcript or translation that the model writes under the edits
     answered: AnsweredPrompt | None = None  # the prompt and answer that is the input
     notes: list[str] = field(default_factory=list)  # sentences that the user must read
     seconds: float = 0.0
@@ -242,7 +244,7 @@ def inspect_model(
         clean = get_clean_pass(opened, labelled, progress)
         applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
         edited = run_pass(opened, labelled, applied, progress, clean) if applied else None
-        edited_answer = _transcribe_again(opened, labelled, applied, notes, progress)
+        edited_answer = _answer_again(opened, labelled, applied, notes, progress)
         sound = get_sound(opened, labelled)
     picture = draw_picture(opened, labelled, clean.capture)
     for site_map, site in zip(clean.maps, clean.capture.sites.names, strict=True):
@@ -273,18 +275,24 @@ def inspect_model(
     )
 
 
-def _transcribe_again(
+def _answer_again(
     opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], notes: list[str], progress: StageProgress
 ) -> str | None:
-    """Return the transcript that a model writes under the edits; None without edits, or if there is no audio."""
-    if labelled.audio is None or not edits:
+    """Return the transcript or translation that a model writes under the edits; None without edits, or for others."""
+    loaded = opened.loaded
+    translates = isinstance(loaded, Loaded) and loaded.model.task == "translate" and labelled.answer_length > 0
+    if not edits or (labelled.audio is None and not translates):
         return None
     try:
         with watch_taps(lambda: progress(0, 0, "running")):
-            return transcribe_with_edits(opened.lens, labelled.inputs[0], edits, labelled.language).text
+            if labelled.audio is not None:
+                return transcribe_with_edits(opened.lens, labelled.inputs[0], edits, labelled.language).text
+            generation = opened.lens.generate(labelled.inputs[0], edits=edits, limit=defaults.ANSWER_TOKENS)
     except ArgumentError as error:  # such as a mean over positions, where a text is written one by one
-        notes.append(f"the model cannot write a transcript under these edits: {error}")
+        name = "a transcript" if labelled.audio is not None else "an answer"
+        notes.append(f"the model cannot write {name} under these edits: {error}")
         return None
+    return generation.text
 
 
 def _continue_text(

@@ -256,7 +256,7 @@ class Run(Struct):
     image: Picture | None
     audio: Sound | None
     answer: str | None  # of a model that answers: translation, caption, transcript, class, numbers
-    edited_answer: str | None  # the transcript of audio that the model writes under the edits; null without edits
+    edited_answer: str | None  # the transcript or translation that the model writes under the edits
     answered: Answered | None
     generated: int  # the first generated position (of the target, if there is one); equal to the length if none
     unknown: list[str]  # words outside the vocabulary
