@@ -53,6 +53,7 @@ export function TranslatorCell({ data }: { data: TranslatorData }) {
     setText(sentence);
     setRemoved(NOTHING);
     setWord(null);
+    if (!sentence.trim()) setProblem("");
     timer.current = setTimeout(async () => {
       const number = ++newest.current;
       const translate = sentence.trim() ? await load() : null;
@@ -102,7 +103,7 @@ export function TranslatorCell({ data }: { data: TranslatorData }) {
           </button>
         ))}
       </p>
-      <div class="translation">
+      <div class="translation" data-stale={problem !== ""}>
         <SourceWords source={clean.source} hidden={removed.tokens} weights={word === null ? null : shown.maps[layer][index][word]} onToggle={toggleToken} />
         <p class="target" lang="en" aria-live="polite">
           <span class="side">{words.english}</span>
@@ -125,7 +126,9 @@ export function TranslatorCell({ data }: { data: TranslatorData }) {
           )}
         </p>
         <p class="hint" role="status">
-          {problem || (state === "loading" ? words.loadingModel : state === "failed" ? words.modelFailed : isEmpty(removed) ? words.wordsHint : was === now ? words.noChange : words.changed(was))}
+          <span>
+            {problem || (state === "loading" ? words.loadingModel : state === "failed" ? words.modelFailed : isEmpty(removed) ? words.wordsHint : was === now ? words.noChange : words.changed(was))}
+          </span>
           {!isEmpty(removed) && (
             <button type="button" onClick={() => void run(text, NOTHING)}>
               {words.putAllBack}
