@@ -10,6 +10,7 @@ from pathlib import Path
 from jumok.reporting import get_reader_language
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
+NAMES = "names"  # the group of translate_name; its words mean something else in a sentence
 END = "; "  # of a sentence inside a message
 TWO_WORDS = re.compile(r"(\S+) and (\S+)")
 # no placeholder goes beyond a sentence, and the first word of a template is no place such as "data.csv:7: "
@@ -51,11 +52,34 @@ def _fill_template(message: str) -> str | None:
     return None
 
 
+def translate_name(name: str, language: str | None = None) -> str:
+    """Return the name of a metric, a setting or a column in a language, by default the reader's.
+
+    >>> translate_name("bleu_beam_4", "ko"), translate_name("wrong_answers", "en"), translate_name("my_field", "ko")
+    ('BLEU(빔 4개)', 'wrong_answers', 'my_field')
+    """
+    if (language or get_reader_language()) != "ko":
+        return name
+    names = _read_groups()[NAMES]
+    if name in names:
+        return names[name]
+    for template, korean in names.items():
+        if "{" in template and (match := _compile(template).fullmatch(name)):
+            values = {field: translate_name(text, "ko") for field, text in match.groupdict().items()}
+            return korean.format(**values)
+    return name
+
+
+@cache
+def _read_groups() -> dict[str, dict[str, str]]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+
+
 @cache
 def read_templates() -> dict[str, str]:
     """Return the Korean of every template, those with the most letters of their own first."""
-    groups = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    templates = {template: korean for group in groups.values() for template, korean in group.items()}
+    groups = [group for name, group in _read_groups().items() if name != NAMES]
+    templates = {template: korean for group in groups for template, korean in group.items()}
     return dict(sorted(templates.items(), key=lambda entry: -len(PLACEHOLDER.sub("", entry[0]))))
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -350,6 +351,25 @@ def test_compared_runs_show_settings_that_differ_and_their_maps(tmp_path: Path, 
     ):
         process = command_line.run("compare", "first", "second", *options, cwd=tmp_path)
         assert process.returncode == 2 and sentence in process.stderr
+
+
+def test_training_its_report_and_a_comparison_are_korean(tmp_path: Path, command_line: CommandLine) -> None:
+    korean = ("--language", "ko")
+    process = command_line.run("train", "numbers", *SHORT, "--out", "run", *korean, cwd=tmp_path)
+    report = (tmp_path / "run/report.md").read_text(encoding="utf-8")
+    assert process.stdout.strip() == report.strip()
+    for line in (process.stderr + report).splitlines():
+        words = set(re.findall("[A-Za-z]{3,}", line)) - {"jumok", "train", "run", "numbers", "cpu", "float"}
+        assert not words and (not line.strip() or line.startswith("#") or re.search("[가-힣]", line)), line
+    assert "학습 폴더: run, cpu 스레드" in process.stderr and "20단계 평가: 오차" in process.stderr
+    assert "- 맞힌 비율: " in report and "- 설명: 맞힌 비율: 처음 보는 시퀀스 " in report
+    assert set(json.loads((tmp_path / "run/report.json").read_text())) >= {"recipe", "right", "error", "what"}
+
+    table = command_line.run("compare", "run", *korean, cwd=tmp_path).stdout.splitlines()
+    assert table[0].startswith("| 학습 폴더 | 레시피 | 단계 수 |")
+    for columns in ("오차, 맞힌 비율", "error,right"):  # the names of the table and those of report.json
+        chosen = command_line.run("compare", "run", "--columns", columns, *korean, cwd=tmp_path).stdout
+        assert chosen.startswith("| 학습 폴더 | 오차 | 맞힌 비율 |")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from jumok.errors import JumokError
 from jumok.models.registry import describe_families
 from jumok.recipes import TrainingRequest, describe_fields, describe_recipes
 from jumok.reporting import choose_language
-from jumok.translation import PLACEHOLDER, read_templates, translate
+from jumok.translation import NAMES, PLACEHOLDER, _read_groups, read_templates, translate
 
 HANGUL = re.compile("[가-힣]")
 
@@ -41,6 +41,13 @@ def test_the_package_writes_every_message_that_is_translated() -> None:
         if not all(word.strip() in written for part in parts for word in part.split("\0")):
             unwritten.append(template)
     assert not unwritten
+
+
+def test_the_package_writes_every_name_that_is_translated() -> None:
+    folder = Path(jumok.__file__).parent
+    written = "\n".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    for template in _read_groups()[NAMES]:
+        assert all(word in written for part in PLACEHOLDER.split(template)[::2] for word in re.split(r"\W|_", part))
 
 
 def test_translations_are_korean_and_insert_what_their_message_inserts() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from jumok.translation import translate_name
+
 from .arguments import parse_layer
 from .command import add_picture_options, add_shading_options, check_picture_paths, json_option
 from .command_output import CommandOutput
@@ -42,7 +44,10 @@ def compare(
         raise click.UsageError("attention maps need an input that every run reads; give it with --text")
     if text is not None and not paths and not as_json:
         raise click.UsageError("--text is for attention maps; give --png, --svg or --json")
-    selected = None if columns is None else [name.strip() for name in columns.split(",")]
+    selected = None
+    if columns is not None:
+        shown = {translate_name(name): name for name in compare_runs(runs)[0]}  # the headings of this table work too
+        selected = [shown.get(name.strip(), name.strip()) for name in columns.split(",")]
     rows = compare_runs(runs, selected)
     maps = []
     if text is not None:
@@ -59,7 +64,7 @@ def compare(
         output.print_json(joined)
         return
     names = list(rows[0])
-    output.print(format_table_row(names))
+    output.print(format_table_row([translate_name(name) for name in names]))
     output.print(format_table_row(["---"] * len(names)))
     for row in rows:
         output.print(format_table_row([row[name] for name in names]))

@@ -9,6 +9,7 @@ from typing import Any
 from jumok.data.readers.file_list import UnreadFiles
 from jumok.data.readers.tables import TableNotice, TakenColumn
 from jumok.training.displays import ProgressDisplay, select_display
+from jumok.translation import translate
 
 from .recipe import get_recipe
 from .report import format_markdown
@@ -89,4 +90,4 @@ def _describe_table(table: dict[str, Any]) -> str:
     headers = {True: "with a header", False: "without a header", None: "by its keys"}
     columns = ", ".join(f"{role} = {TakenColumn(**column)}" for role, column in table["columns"].items())
     separator = "separated by semicolons; " if table["separator"] == ";" else ""
-    return f"{separator}{headers[table['header']]}; {columns}"
+    return translate(f"{separator}{headers[table['header']]}; {columns}")

@@ -13,15 +13,19 @@ from jumok.checkpoint.run_folder import RUN_FILE
 from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import ArgumentError, CheckpointError
 from jumok.files import write_atomically
+from jumok.reporting import get_reader_language
 from jumok.training import Outcome, Task
 from jumok.training.loop import REPORT_FILE
 from jumok.training.metrics_log import read_metrics
+from jumok.translation import translate, translate_name
 
 from .request import TrainingRequest
 from .run_record import write_json
 
 # compared even if only some runs have them; other settings must be in all runs, as every family has many of its own
 MAIN_SETTINGS = ("family", "width", "heads", "layers", "hidden", "attention", "mixing", "positions")
+SENTENCES = ("what", "citations_what", "verdict", "induction_head")  # fields of a report in words, not data
+WORDS = ("length", "questions", "clips", "wrong_answers", "data")  # fields and columns whose texts are names of ours
 MAX_TEXT_LENGTH = 24  # characters; longer texts do not fit into a table
 
 
@@ -53,30 +57,56 @@ def write_missing_report(task: Task, request: TrainingRequest, outcome: Outcome)
     from jumok.draw import save_line_plot
 
     rows = read_metrics(folder)
-    series = {"training": [(row["step"], row["loss"]) for row in rows if "loss" in row]}
+    training, evaluation = translate_name("training"), translate_name("evaluation")
+    series = {training: [(row["step"], row["loss"]) for row in rows if "loss" in row]}
     if task.judge == "loss":
-        series["evaluation"] = [(row["step"], row["evaluation_loss"]) for row in rows if "evaluation_loss" in row]
+        series[evaluation] = [(row["step"], row["evaluation_loss"]) for row in rows if "evaluation_loss" in row]
     with request.skip_undrawn("loss.png"):
-        save_line_plot(series, folder / "loss.png", title=f"{request.recipe}: loss", vertical="loss")
+        loss = translate_name("loss")
+        save_line_plot(
+            series,
+            folder / "loss.png",
+            title=f"{request.recipe}: {loss}",
+            across=translate_name("step"),
+            vertical=loss,
+        )
 
 
 def format_markdown(title: str, report: dict[str, Any]) -> str:
-    """Format a report as a Markdown page."""
+    """Format a report as a Markdown page, in the reader's language."""
     lines = [f"# {title}", ""]
     tables: dict[str, list[dict[str, Any]]] = {}
     for name, content in report.items():
         if isinstance(content, list) and content and all(isinstance(row, dict) for row in content):
             tables[name] = content
         else:
-            lines.append(f"- {name.replace('_', ' ')}: {_format_content(content)}")
+            lines.append(f"- {_format_name(name)}: {_format_content(_translate_content(name, content))}")
 
     for name, rows in tables.items():
         columns = list(dict.fromkeys(column for row in rows for column in row))
-        lines += ["", f"## {name.replace('_', ' ')}", ""]
-        lines.append(format_table_row(columns))
+        lines += ["", f"## {_format_name(name)}", ""]
+        lines.append(format_table_row([_format_name(_find_name(rows, column)) for column in columns]))
         lines.append(format_table_row(["---"] * len(columns)))
-        lines += [format_table_row([row.get(column) for column in columns]) for row in rows]
+        lines += [format_table_row([_translate_content(column, row.get(column)) for column in columns]) for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def _format_name(name: str) -> str:
+    return translate_name(name) if get_reader_language() == "ko" else name.replace("_", " ")
+
+
+def _find_name(rows: Sequence[Mapping[str, Any]], column: str) -> str:
+    """Return the name of a column; Korean distinguishes a share of right answers from whether one is right."""
+    is_answer = get_reader_language() == "ko" and any(isinstance(row.get(column), bool) for row in rows)
+    return f"{column}?" if is_answer else column
+
+
+def _translate_content(name: str, content: Any) -> Any:
+    if get_reader_language() == "ko" and isinstance(content, bool):
+        return "예" if content else "아니요"
+    if not isinstance(content, str):
+        return content
+    return translate(content) if name in SENTENCES else translate_name(content) if name in WORDS else content
 
 
 def format_table_row(cells: Iterable[Any]) -> str:
@@ -97,7 +127,7 @@ def _format_content(content: Any) -> str:
     if isinstance(content, int) and not isinstance(content, bool):
         return f"{content:,}"
     if isinstance(content, dict):
-        return "; ".join(f"{name.replace('_', ' ')} {_format_content(inner)}" for name, inner in content.items())
+        return "; ".join(f"{_format_name(name)} {_format_content(inner)}" for name, inner in content.items())
     return str(content)
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TextIO, cast
 
 from jumok.files import LossyStream
-from jumok.translation import translate
+from jumok.translation import translate, translate_name
 
 
 class ProgressDisplay:
@@ -70,7 +70,8 @@ class LineDisplay(ProgressDisplay):
         self._step_shown_at = now
         elapsed = now - self.started_at
         remaining = elapsed / max(1, step - self.first_step) * (self.steps - step)
-        duration = f"{format_duration(elapsed)} in all" if step >= self.steps else f"{format_duration(remaining)} left"
+        time_in_all, time_left = (translate_name(format_duration(seconds)) for seconds in (elapsed, remaining))
+        duration = f"{time_in_all} in all" if step >= self.steps else f"{time_left} left"
         counts = f"step {step:,} of {self.steps:,}"
         self._print("  ".join(translate(text) for text in (counts, _describe_speed(loss, speed), duration)))
 
@@ -84,7 +85,7 @@ class LineDisplay(ProgressDisplay):
 
     def show_message(self, line: str, transient: bool = False) -> None:
         if not transient:
-            self._print(line)
+            self._print(translate(line))
 
     def _print(self, line: str) -> None:
         print(line, file=self.out, flush=True)
@@ -99,7 +100,7 @@ class BarDisplay(ProgressDisplay):
 
         self.console = Console(file=cast("TextIO", LossyStream(sys.stderr)))
         self.bar = Progress(
-            TextColumn("step"),
+            TextColumn(translate_name("step")),
             MofNCompleteColumn(),
             BarColumn(),
             TextColumn("{task.description}"),
@@ -121,6 +122,7 @@ class BarDisplay(ProgressDisplay):
         self.console.print(line, highlight=False, markup=False)
 
     def show_message(self, line: str, transient: bool = False) -> None:
+        line = translate(line)
         if transient:
             self.bar.update(self.row, description=line)
         else:
@@ -159,7 +161,7 @@ def format_metrics(metrics: dict[str, float]) -> str:
     >>> format_metrics({"loss": 1.5, "right": 0.25})
     'loss 1.5000  right 0.2500'
     """
-    return "  ".join(f"{name} {format_number(value)}" for name, value in metrics.items())
+    return "  ".join(f"{translate_name(name)} {format_number(value)}" for name, value in metrics.items())
 
 
 def format_number(number: int | float) -> str:

@@ -98,7 +98,7 @@ class HeadReport:
                 scores = row.get(field, {})
                 rows.append([title, *(f"{scores[name]:.2f}" if name in scores else "" for name in names)])
         output.print(TEXTS("heads.scores"))
-        output.print_table("l" + "r" * len(names), rows, ["", *names], indent=2)
+        output.print_table("l" + "r" * len(names), rows, ["", *(TEXTS(f"kinds.{name}") for name in names)], indent=2)
 
 
 @dataclass(frozen=True)
