@@ -42,7 +42,7 @@ ALLOWED_IMPORTS: dict[str, set[str]] = {
     "generate": {"translation", "checkpoint", "data", *MODELS},
     "training": {"translation", "checkpoint", *MODELS},
     "lens": {"generate", "checkpoint", "data", "draw", *MODELS},
-    "recipes": {"training", "generate", "checkpoint", "data", "draw", *MODELS},
+    "recipes": {"translation", "training", "generate", "checkpoint", "data", "draw", *MODELS},
     "retrieval": {"generate", "checkpoint", "data", *MODELS},
     "tasks": {"retrieval", "lens", "generate", "checkpoint", "data", *MODELS},
     "lab": {"bilingual_text", "tasks", "lens", "checkpoint", "data", "draw", *MODELS},
