@@ -118,6 +118,12 @@ def test_a_saved_file_has_what_the_page_has_shown(kernel: Kernel, comm_id: str, 
     assert page.compute_map("edited", 1, 0)[19, 4] == 0 < page.compute_map("clean", 1, 0)[19, 4]
     assert page.index["kinds"] == kinds and page.index["effects"] == [effects]
     assert {"kinds", "effect"} <= set(page.index["hello"]["can"])
+    assert kernel.run(f"print(page.save({str(path)!r}, live=True))") == str(path)
+    live = SavedPage(path.read_bytes()).index
+    assert live["carrier"] == "live" and live["text"] == TEXT and live["edits"] == run["edits"]
+    assert kernel.run(f"print(page.save({str(path)!r}, effects=True))") == str(path)
+    measured = SavedPage(path.read_bytes()).index
+    assert {row["over"] for row in measured["effects"]} == {"heads", "edges"} and measured["run"]["edited"]
 
 
 def test_closing_ends_the_threads(kernel: Kernel, comm_id: str) -> None:
