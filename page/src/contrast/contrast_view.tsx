@@ -260,7 +260,7 @@ function PatchList({ run, contrast }: { run: Run; contrast: Contrast }) {
         </p>
       )}
       <div class="jk-toolbar">
-        {app.can("code") && app.hello.value?.carrier !== "live" && (
+        {app.can("code") && (
           <button data-action="contrast-python" title={all.copyPythonHint} onClick={() => say(copy())}>
             {isCopied.value ? all.copied : all.copyPython}
           </button>

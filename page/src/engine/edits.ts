@@ -48,8 +48,12 @@ export class EditPlan {
     edits: readonly Edit[],
     sources: Readonly<Record<string, EnginePass>> = {},
   ) {
-    edits.forEach((edit) => {
-      check(edit);
+    edits.forEach((edit, index) => {
+      try {
+        check(edit);
+      } catch (error) {
+        throw new EngineError(`edit ${index + 1}: ${(error as Error).message}`);
+      }
       const shared = {
         edit,
         positions: readIndices(edit, "positions"),
@@ -168,7 +172,8 @@ function findSites(layer: Edit["layer"], { sites }: EngineModel): SiteInfo[] {
   if (layer === null) return sites;
   const examples = sites.slice(0, 6).map(({ name }) => name).join(", ") + (sites.length > 6 ? ", ..." : "");
   if (typeof layer === "number") {
-    if (sites.some(({ stack }) => stack)) throw new EngineError(`this model has several stacks of attentions, so a number is ambiguous; name a site: ${examples}`);
+    const stacks = new Set(sites.map(({ stack }) => stack)).size;
+    if (stacks > 1) throw new EngineError(`this model has ${stacks} stacks of attentions, so a number is ambiguous; name a site: ${examples}`);
     const site = sites.at(layer);
     if (!site || layer >= sites.length)
       throw new EngineError(`layer ${layer} does not exist; there are ${sites.length} layers, counted from 0 (-1 is the last)`);
@@ -226,6 +231,7 @@ function readHeads(edit: Edit, name: string, count: number): number[] | null {
   });
 }
 
+const LEAST_TEMPERATURE = 1e-6; // the largest score has all the weight already; scores divided by less would overflow
 const KINDS = ["Ablate", "KnockOut", "Patch", "Scale", "Remask"];
 
 /** Refuse an edit that means nothing; it may come from a link. */
@@ -238,8 +244,8 @@ function check(edit: Edit): void {
   require("part", part, kind === "Ablate" ? ["attention", "mlp"] : ["attention", "mlp", "residual"]);
   require("by", by, ["zero", "mean", "resample"]);
   if (part !== "attention" && (edit.head ?? null) !== null) throw new EngineError(`the part ${part} has no heads; omit head`);
-  if (typeof temperature !== "number" || !(temperature > 0 && temperature < 1e30))
-    throw new EngineError(`temperature must be a finite number above 0, not ${temperature}`);
+  if (typeof temperature !== "number" || !(temperature >= LEAST_TEMPERATURE && temperature < 1e30))
+    throw new EngineError(`temperature must be a finite number of at least 1e-06, not ${temperature}`);
   if ((readIndices(edit, "batch")?.at(-1) ?? 0) > 0) throw new EngineError("there is one text, so batch can only be 0");
   if (kind !== "Patch") return;
   if ((edit.source ?? null) === null) throw new EngineError("a Patch needs another capture to read from: source");

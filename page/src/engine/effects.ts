@@ -61,15 +61,24 @@ export function describeMetric(model: EngineModel, { name, token, other, positio
 /** Write a text as Python's repr does. */
 export function quotePython(text: string): string {
   const mark = text.includes("'") && !text.includes('"') ? '"' : "'";
-  return mark + text.replace(/[\\\n\r\t]/g, (letter) => ESCAPES[letter]).replaceAll(mark, `\\${mark}`) + mark;
+  return mark + text.replace(/\\|(?! )[\p{C}\p{Z}]/gu, escapePython).replaceAll(mark, `\\${mark}`) + mark;
 }
 
 const ESCAPES: Record<string, string> = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
+function escapePython(letter: string): string {
+  const code = letter.codePointAt(0)!;
+  const [mark, length] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
+  return ESCAPES[letter] ?? `\\${mark}${code.toString(16).padStart(length, "0")}`;
+}
+
 /** Return the id of a text that is exactly one token; spaces may be written as the page shows them. */
 export function encodeToken(model: EngineModel, text: string): number {
   const ids = model.tokenizer?.encode(text.replaceAll("␣", " "), false) ?? [];
-  if (ids.length !== 1) throw new EngineError(`${quotePython(text)} is ${ids.length} tokens; a metric needs a single token, with its space`);
+  if (ids.length !== 1) {
+    const labels = model.tokenizer ? labelTokens(model.tokenizer, ids).join(" ") : "";
+    throw new EngineError(`${quotePython(text)} is ${ids.length} tokens (${labels}); a metric needs a single token, with its space`);
+  }
   if (ids[0] === model.tokenizer?.unknown) throw new EngineError(`${quotePython(text)} is unknown to this model's tokenizer; choose another token`);
   return ids[0];
 }

@@ -30,6 +30,7 @@ import { LiveContrast } from "./live_contrast";
 import { LiveRun, MAX_PREDICTIONS } from "./live_run";
 import type { ModelPack } from "./model_pack";
 import type { Answer, Ask } from "./run_answers";
+import { translate } from "./translate";
 
 /** The asks that a page with an engine answers; a page may answer `save` too. */
 export const LIVE_ASKS: (keyof Asks)[] = ["hello", "select", "cancel", "run", "thumbnails", "tiles", "values", "line", "token", "cell", "steps", "layers", "code", "kinds", "effect", "contrast", "sweep", "patch"];
@@ -83,7 +84,6 @@ export class LiveSession {
   private lastContrast = 0;
   private profile: Profile | null = null;
   private kinds: Kinds | null = null; // of the clean pass of the run
-  private language: Language;
 
   constructor(
     private readonly pack: ModelPack,
@@ -91,11 +91,9 @@ export class LiveSession {
     private readonly send: Send,
   ) {
     this.model = openModel(pack.files);
-    this.language = hello.language ?? "en";
   }
 
   handle(ask: Ask): void {
-    if (ask.language) this.language = ask.language;
     if (["run", "kinds", "effect", "contrast", "sweep", "patch"].includes(ask.ask)) this.enqueue(ask);
     else void this.answer(ask, () => this.answerAtOnce(ask));
   }
@@ -126,10 +124,18 @@ export class LiveSession {
       if (!answer) throw new AskError(`this page cannot answer ${ask.ask}`, "invalid");
       this.send({ answer: ask.id, body: answer.body }, answer.buffers ?? []);
     } catch (error) {
-      const message = error instanceof Error ? error.message : String(error);
+      const message = this.translate(ask, error instanceof Error ? error.message : String(error));
       const reason = error instanceof AskError ? error.reason : error instanceof EngineError ? "invalid" : "internal";
       this.send({ failed: ask.id, message, reason }, []);
     }
+  }
+
+  private chooseLanguage(ask: Ask): Language {
+    return ask.language ?? this.hello.language ?? "en";
+  }
+
+  private translate(ask: Ask, message: string): string {
+    return this.chooseLanguage(ask) === "ko" ? translate(message, this.pack.messages) : message;
   }
 
   private answerAtOnce(ask: Ask): Promise<Answer | null> | Answer | null {
@@ -163,7 +169,7 @@ export class LiveSession {
     const { model } = this;
     const begin = performance.now();
     const text: string = ask.text ?? this.hello.text;
-    const { tokens, unknown, note } = prepareText(model, text, this.language);
+    const { tokens, unknown, note } = prepareText(model, text, this.chooseLanguage(ask));
     const notes = note ? [note] : [];
     const edits = ask.edits ?? [];
     let input: EnginePass["input"] = { source: tokens };
@@ -195,7 +201,7 @@ export class LiveSession {
     const editedAnswer = edits.length && model.isEncoderDecoder ? this.answerAgain(tokens, edits, notes) : null;
     const seconds = (performance.now() - begin) / 1000;
     const number = ++this.lastNumber;
-    this.run = new LiveRun(model, { number, name: this.hello.model, text, unknown, notes, edits, generated, clean, edited, editedAnswer, seconds }, this.pack.texts);
+    this.run = new LiveRun(model, { number, name: this.hello.model, text, unknown, notes: notes.map((note) => this.translate(ask, note)), edits, generated, clean, edited, editedAnswer, seconds }, this.pack.texts);
     return { body: this.run.run };
   }
 
@@ -205,7 +211,7 @@ export class LiveSession {
     if ((ask.model ?? this.hello.model) !== this.hello.model) throw new AskError(`there is no model '${ask.model}' in the list of models`, "invalid");
     if ((ask.text ?? null) === null) throw new AskError("there is nothing to compare; give a second text or a second model", "invalid");
     if (this.contrast?.text !== ask.text) {
-      const source = prepareText(this.model, ask.text, this.language).tokens;
+      const source = prepareText(this.model, ask.text, this.chooseLanguage(ask)).tokens;
       const input = this.model.isEncoderDecoder ? { source, target: prepareAnswer(this.model, source).target } : { source };
       this.contrast = new LiveContrast(++this.lastContrast, ask.text, run, forward(this.model, input, { logits: MAX_PREDICTIONS }));
     }

@@ -1,18 +1,22 @@
-/** Write Python code that reproduces a run of a live page. The same as web/answers/python_code.py. */
+/** Write Python code that reproduces a run of a live page, or patches one input into another. The same as
+ * web/answers/python_code.py and contrast_code.py. */
 
-import { quotePython } from "../engine";
-import type { Edit, Run, Selection } from "../protocol";
+import type { Partners } from "../contrast/align";
+import { encodeToken, EngineError, type EngineModel, type PassInput, quotePython } from "../engine";
+import type { Edit, PatchPart, Run, Selection, Sequence } from "../protocol";
 import type { RunParts } from "./live_run";
 
 const LINE_LENGTH = 100; // a comment is cut to this
 const SHORTEST_RANGE = 4; // adjacent positions that are written as a range
+const SOURCE_NAME = "source"; // the variable of a capture that an edit reads
+const KEPT_WORDS: Record<PatchPart, string> = { attention: "output", mlp: "feedforward_output", residual: "input" };
 const MASKS = ["blocks", "causal", "edge", "global_at", "prefix", "window"];
 // the fields of each edit in their order, with their defaults
 const SHARED = { layer: null, head: null };
 const FIELDS: Record<Edit["edit"], Record<string, unknown>> = {
   Ablate: { ...SHARED, part: "attention", by: "zero", seed: 0 },
   KnockOut: { ...SHARED, query: null, key: null, batch: null },
-  Patch: { ...SHARED, positions: null, part: "attention", source_positions: null },
+  Patch: { ...SHARED, positions: null, part: "attention", source: null, source_positions: null },
   Scale: { ...SHARED, temperature: 1 },
   Remask: { ...SHARED, mask: null },
 };
@@ -65,9 +69,96 @@ function writeEdit(edit: Edit): string {
   const fields = Object.entries(FIELDS[edit.edit]).flatMap(([name, usual]) => {
     const content = edit[name as keyof Edit];
     if (content === undefined || content === usual) return [];
-    return [`${name}=${name === "mask" ? content : writeField(content)}`];
+    return [`${name}=${name === "source" ? SOURCE_NAME : name === "mask" ? content : writeField(content)}`];
   });
   return `${edit.edit}(${fields.join(", ")})`;
+}
+
+/** Two inputs of one model, and the tokens whose logits are compared. */
+export interface TwoInputs {
+  model: EngineModel;
+  name: string; // of the model
+  clean: WrittenInput;
+  corrupted: WrittenInput;
+  right: number;
+  wrong: number;
+  position: number; // as in Python: -1 is the last
+  partners: Record<Sequence, Partners>;
+}
+
+interface WrittenInput {
+  text: string;
+  input: PassInput;
+}
+
+/** Return a program that patches every part of the first input, one at a time. */
+export function writeSweep(inputs: TwoInputs, part: PatchPart): string {
+  const { partners, corrupted } = inputs;
+  const sides = (corrupted.input.target ? ["source", "target"] : ["source"]) as Sequence[];
+  const isEqual = sides.every((side) => partners[side].every((partner, position) => partner === position));
+  const settings = [...(part === "residual" ? [] : [`part="${part}"`]), "metric=metric", ...(isEqual ? [] : ["partners=partners"])];
+  const lines = writeInputs(inputs, "sweep_patches");
+  if (!isEqual) {
+    const list = (side: Sequence) => `[${partners[side].map((partner) => partner ?? "None").join(", ")}]`;
+    lines.push("partners = {", ...sides.map((side) => `    "${side}": ${list(side)},  # by position of corrupted: that of clean`), "}");
+  }
+  const column = part === "attention" ? "head" : "position";
+  lines.push(
+    `sweep = sweep_patches(${[quotePython(inputs.name), "clean", "corrupted", ...settings].join(", ")})`,
+    'print(f"clean {sweep.clean:.4f}, corrupted {sweep.corrupted:.4f}")',
+    "restored = sweep.recovered.nan_to_num()",
+    "for index in restored.flatten().argsort(descending=True)[:10].tolist():",
+    "    layer, column = divmod(index, restored.shape[1])",
+    `    print(f"{sweep.blocks[layer]} ${column} {column}: restores {float(restored[layer, column]):.1%}")`,
+  );
+  return `${lines.join("\n")}\n`;
+}
+
+/** Return a program that measures both inputs, and the second one with patches. */
+export function writePatches(inputs: TwoInputs, patches: Edit[]): string {
+  const kept = [...new Set(patches.map(({ part }) => quotePython(KEPT_WORDS[(part ?? "attention") as PatchPart])))].sort();
+  const keep = kept.length > 1 ? `, keep=(${kept.join(", ")})` : kept.length ? `, keep=${kept[0]}` : "";
+  const spread = inputs.clean.input.target ? "*" : "";
+  const lines = writeInputs(inputs, patches.length ? "Patch" : "");
+  lines.push(
+    `with jumok.Lens(${quotePython(inputs.name)}) as lens:`,
+    "    metric = metric.resolve_tokens(lens.tokenizer)",
+    `    source = lens.run(${spread}clean${keep}, logits=True)`,
+    `    captures = {"clean": source, "corrupted": lens.run(${spread}corrupted, logits=True)}`,
+  );
+  if (patches.length) {
+    lines.push("    patches = [", ...patches.map((patch) => `        ${writeEdit(patch)},`), "    ]");
+    lines.push(`    captures["patched"] = lens.run(${spread}corrupted, edits=patches, logits=True)`);
+  }
+  lines.push("for name, capture in captures.items():", '    print(f"{name}: {float(metric(capture.logits, capture.logits)[0]):.4f}")');
+  return `${lines.join("\n")}\n`;
+}
+
+function writeInputs({ model, clean, corrupted, right, wrong, position }: TwoInputs, imported: string): string[] {
+  const lines = clean.input.target ? ["import torch\n", "import jumok"] : ["import jumok"];
+  if (imported) lines.push(`from jumok.lens import ${imported}`);
+  lines.push("from jumok.lens.effects.metrics import LogitDifference\n");
+  lines.push(`clean = ${writeInput(model, clean)}`, `corrupted = ${writeInput(model, corrupted)}`);
+  const at = position === -1 ? "" : `, position=${position}`;
+  lines.push(`metric = LogitDifference(${writeToken(model, right)}, ${writeToken(model, wrong)}${at})`);
+  return lines;
+}
+
+/** Return a text, its tokens where generated ones follow it, or the text with what the decoder reads. */
+function writeInput({ tokenizer }: EngineModel, { text, input: { source, target } }: WrittenInput): string {
+  if (target) return `(${quotePython(text)}, torch.tensor([[${target.join(", ")}]]))`;
+  return String(tokenizer!.encode(text)) === String(source) ? quotePython(text) : `[${source.join(", ")}]`;
+}
+
+/** Return a token as its text, where that is this token alone, else as its id. */
+function writeToken(model: EngineModel, token: number): string {
+  const text = model.tokenizer!.decode([token]);
+  try {
+    return encodeToken(model, text) === token ? quotePython(text) : String(token);
+  } catch (error) {
+    if (!(error instanceof EngineError)) throw error;
+    return String(token);
+  }
 }
 
 /** Return a field as Python; adjacent positions as a range. */

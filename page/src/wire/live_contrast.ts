@@ -4,6 +4,7 @@ import { alignTokens, type Pair, pairPositions, type Partners } from "../contras
 import { addExponentials, encodeToken, type EngineModel, type EnginePass, forward, labelTokens, measureDivergence } from "../engine";
 import type { Candidate, Contrast, ContrastMetric, Edit, Pass, Patched, PatchedPart, PatchPart, Sequence, SharedCandidate, Sweep } from "../protocol";
 import { AskError } from "./client";
+import { type TwoInputs, writePatches, writeSweep } from "./live_code";
 import type { StoredMap } from "./file_maps";
 import type { LiveRun } from "./live_run";
 import { type Answer, type Ask, RunAnswers } from "./run_answers";
@@ -97,7 +98,7 @@ export class LiveContrast {
         const patch: PatchedPart = part === "attention" ? { part, site, head: column, position: null } : { part, site, head: null, position: column };
         if (column < equal) effects[row * columns + column] = 0; // both texts have the same vectors there
         else if (part === "attention" || this.partners[this.model.sites[site].querySequence][column] !== null)
-          effects[row * columns + column] = difference(this.patch([patch]), tokens) - metric.corrupted;
+          effects[row * columns + column] = difference(this.patch([this.createPatch(patch)]), tokens) - metric.corrupted;
         await report(row, layers.size, "measuring");
       }
     }
@@ -107,28 +108,48 @@ export class LiveContrast {
       columns,
       metric,
       seconds: (performance.now() - begin) / 1000,
-      code: "",
+      code: writeSweep(this.nameInputs(tokens), part),
     };
     return { body, buffers: [new Uint8Array(effects.buffer)] };
   }
 
   /** Patch several parts together. */
   measurePatches(ask: Ask): Answer {
-    const scores = ask.patches.length ? this.patch(ask.patches) : this.scores[1];
+    const tokens = this.chooseTokens(ask);
+    const edits: Edit[] = ask.patches.map((patch: PatchedPart) => this.createPatch(patch));
+    const scores = edits.length ? this.patch(edits) : this.scores[1];
     const total = addExponentials(scores);
     const body: Patched = {
-      value: difference(scores, this.chooseTokens(ask)),
+      value: difference(scores, tokens),
       probabilities: this.listCandidates().map(({ id }) => Math.exp(scores[id] - total)),
-      code: "",
+      code: writePatches(this.nameInputs(tokens), edits),
     };
     return { body };
   }
 
+  /** Return what a program needs to compute this again. */
+  private nameInputs({ right, wrong }: Tokens): TwoInputs {
+    const { model, position, partners, text } = this;
+    const { run, parts } = this.run;
+    const [first, second] = [this.first.input, this.second.input];
+    // counted from the end, unless the ends differ
+    const isCounted = position < 0 || (first.target ?? []).length !== (second.target ?? []).length;
+    return {
+      model,
+      name: run.model.name,
+      clean: { text: parts.text, input: first },
+      corrupted: { text, input: second },
+      right,
+      wrong,
+      position: isCounted ? position : position - (second.target ?? second.source).length,
+      partners,
+    };
+  }
+
   /** Return the logits of the second input with parts of the first one. */
-  private patch(patches: PatchedPart[]): Float32Array {
+  private patch(edits: Edit[]): Float32Array {
     const { input } = this.second;
     const length = (input.target ?? input.source).length;
-    const edits = patches.map((patch) => this.createPatch(patch));
     const logits = this.position < 0 ? 1 : length - this.position;
     return readLogits(forward(this.model, input, { edits, sources: { [SOURCE]: this.first }, reuse: this.second, logits }), this.position);
   }
@@ -140,7 +161,11 @@ export class LiveContrast {
     const positions = position === null ? Array.from(partners.keys()) : [position];
     const chosen = positions.filter((index) => (partners[index] ?? null) !== null);
     if (!chosen.length) throw new AskError("this token has no partner in the first text, so there is nothing to patch", "invalid");
-    return { edit: "Patch", layer: info.layer, head, part, source: SOURCE, positions: chosen, source_positions: chosen.map((index) => partners[index]!) };
+    const patch: Edit = { edit: "Patch", layer: info.layer, head, part, source: SOURCE };
+    const isOwn = chosen.every((index) => partners[index] === index);
+    const isWhole = position === null && chosen.length === partners.length && this.first.sites[site].queries === partners.length;
+    if (isOwn && isWhole) return patch;
+    return { ...patch, positions: chosen, source_positions: isOwn ? null : chosen.map((index) => partners[index]!) };
   }
 
   /** Return where the predictions are compared: of two answers at the first token that differs, after decoders that read the

@@ -9,11 +9,12 @@ export interface ModelPack {
   files: ModelFiles;
   sentences: Sentences; // for the kinds of heads
   texts: Record<Language, Record<string, string>>; // of the steps of the computation
+  messages: Record<string, string>; // the Korean of messages by their English templates
 }
 
 export async function unpackModel(packed: Uint8Array): Promise<ModelPack> {
   const content = await decompress(packed);
   const begin = 4 + new DataView(content.buffer).getUint32(0, true);
-  const { sentences, texts, ...files } = JSON.parse(new TextDecoder().decode(content.subarray(4, begin)));
-  return { files: { ...files, weights: content.subarray(begin) }, sentences, texts };
+  const { sentences, texts, messages, ...files } = JSON.parse(new TextDecoder().decode(content.subarray(4, begin)));
+  return { files: { ...files, weights: content.subarray(begin) }, sentences, texts, messages };
 }

@@ -20,6 +20,7 @@ from jumok.checkpoint.transformers_folder import LoadedTransformers
 from jumok.errors import ArgumentError
 from jumok.lab.steps.formula_steps import TEXTS
 from jumok.lens.describe.sentence_margins import ANNOTATIONS
+from jumok.translation import read_templates
 
 MAX_MEGABYTES = 20  # of the parameters in a page
 FAMILIES = ("gpt", "transformer")
@@ -28,6 +29,7 @@ STEP_TEXTS = (
     *("one_query", "one_key", "one_product", "scaled", "model_scale", "no_bias", "biased", "no_mask", "one_mask"),
     *("one_softmax", "one_value", "one_sum"),
 )
+MESSAGES = ("lens", "attention", "page", "advice")  # groups of translation.toml with what a page that computes may say
 LARGEST_HALF = 65504.0
 ADVICE = "leave out --live, or open the page with --open"
 
@@ -56,7 +58,8 @@ def pack_model(loaded: AnyLoaded) -> str:
     """Return a model as base64 of one gzip stream, which ``jumok.mountLive`` and the pages of ``--live`` read.
 
     The stream is the length of a head (4 bytes, little-endian), the head in JSON, and a safetensors file of 16-bit
-    numbers. The head has config and tokenizer, and the texts that the page shows about the model's computation.
+    numbers. The head has config and tokenizer, the texts that the page shows about the model's computation, and the
+    Korean of messages.
 
     Raises:
         ArgumentError: If no page can compute the model.
@@ -76,6 +79,7 @@ def pack_model(loaded: AnyLoaded) -> str:
         "ends": list(loaded.require_tokenizer().ends),
         "sentences": ANNOTATIONS,
         "texts": {language: {name: TEXTS(name).select(language) for name in STEP_TEXTS} for language in ("en", "ko")},
+        "messages": read_templates(*MESSAGES),
     }
     encoded = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 4)
