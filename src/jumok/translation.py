@@ -77,7 +77,7 @@ def _read_groups() -> dict[str, dict[str, str]]:
 
 @cache
 def read_templates(*chosen: str) -> dict[str, str]:
-    """Return the Korean of every template, or of those of the chosen groups, the ones with most letters of their own first."""
+    """Return the Korean of the templates of all or of the chosen groups, the one with most letters of its own first."""
     groups = [group for name, group in _read_groups().items() if (name in chosen if chosen else name != NAMES)]
     templates = {template: korean for group in groups for template, korean in group.items()}
     return dict(sorted(templates.items(), key=lambda entry: -len(PLACEHOLDER.sub("", entry[0]))))
