@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jumok.data.datasets.korean import stories as korean_stories
-from jumok.data.datasets.korean.predicates import Style
+from jumok.data.datasets.korean.korean_inflection import Style
 from jumok.data.datasets.korean.stories import attach_particle, inflect, read_korean_stories
 
 # dictionary form: past, connective 아서, condition 으면, form before a noun, future form before a noun

@@ -11,9 +11,9 @@ import jumok
 from jumok.data.datasets.korean import everyday_words, words
 from jumok.data.datasets.korean.clauses import Manner
 from jumok.data.datasets.korean.connected import parse_clause
-from jumok.data.datasets.korean.predicates import Kind, Predicate, make_past
+from jumok.data.datasets.korean.english_inflection import Tense, Wording
+from jumok.data.datasets.korean.korean_inflection import Kind, Predicate, make_past
 from jumok.data.datasets.korean.sentences import SentencePair, list_phrase_pairs, make_sentence_pairs
-from jumok.data.datasets.korean.words import Wording
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +38,25 @@ def test_each_sentence_has_one_translation(pairs: dict[str, list[SentencePair]])
     assert [(sentence, answers) for sentence, answers in to_korean.items() if len(answers) > 1] == []
 
 
-def test_pasts_are_those_of_the_simple_words() -> None:
-    """Those were written by hand."""
-    for verb in words.VERBS:
-        assert make_past(verb.stem) == verb.past_stem
-    for adjective in [*words.ADJECTIVES, *words.THING_ADJECTIVES]:
-        assert make_past(adjective.stem) == adjective.past_stem
+# stem and past, written by hand
+PASTS = """
+가 갔 오 왔 돌아오 돌아왔 걸어가 걸어갔 살 살았 자 잤 일하 일했 놀 놀았 쉬 쉬었 달리 달렸 수영하 수영했
+운동하 운동했 울 울었 웃 웃었 춤추 춤췄 노래하 노래했 먹 먹었 마시 마셨 요리하 요리했 읽 읽었 쓰 썼 보 봤 사 샀
+팔 팔았 만들 만들었 배우 배웠 가르치 가르쳤 공부하 공부했 만나 만났 돕 도왔 기다리 기다렸 청소하 청소했 열 열었
+닫 닫았 듣 들었 치 쳤 그리 그렸 사용하 사용했 고치 고쳤 보내 보냈 받 받았 가져오 가져왔 입 입었
+잃어버리 잃어버렸 심 심었 찍 찍었 좋아하 좋아했 사랑하 사랑했 하 했 행복하 행복했 피곤하 피곤했 바쁘 바빴
+아프 아팠 친절하 친절했 슬프 슬펐 배고프 배고팠 유명하 유명했 젊 젊었 건강하 건강했 똑똑하 똑똑했 강하 강했
+정직하 정직했 부지런하 부지런했 조용하 조용했 용감하 용감했 비싸 비쌌 싸 쌌 작 작았 크 컸 무겁 무거웠
+가볍 가벼웠 예쁘 예뻤 깨끗하 깨끗했
+"""
+
+
+def test_pasts_are_those_written_by_hand() -> None:
+    forms = PASTS.split()
+    pasts = dict(zip(forms[::2], forms[1::2], strict=True))
+    assert {stem: make_past(stem) for stem in pasts} == pasts
+    simple = [*words.ADJECTIVES, *words.THING_ADJECTIVES]
+    assert {verb.stem for verb in words.VERBS} | {stem for stem, _ in simple} == set(pasts)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +126,9 @@ def test_particles_follow_the_final_consonant(pairs: dict[str, list[SentencePair
         ("비|가 오", "present", "비가 온다", "It is raining"),
     ],
 )
-def test_clauses_are_written_in_both_languages(text: str, tense: words.Tense, korean: str, english: str) -> None:
+def test_clauses_are_written_in_both_languages(text: str, tense: Tense, korean: str, english: str) -> None:
     clause = parse_clause(text, words.PRONOUNS[3])
-    assert clause.write_korean(tense, Manner(), False).replace("|", "") == korean
+    assert clause.write_korean(tense, Manner(), "statement").replace("|", "") == korean
     assert clause.write_english(tense, Wording(), "statement") == english
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
 import jumok
 from jumok.data.datasets.korean import words
-from jumok.data.datasets.korean.sentences import Action, SentencePair, make_sentence_pairs
-from jumok.data.datasets.korean.words import Voice, Wording, choose_particle
+from jumok.data.datasets.korean.clauses import Clause, Manner
+from jumok.data.datasets.korean.english_inflection import Wording
+from jumok.data.datasets.korean.korean_inflection import choose_particle
+from jumok.data.datasets.korean.sentences import SentencePair, make_sentence_pairs
+from jumok.data.datasets.korean.simple_patterns import make_simple_action
+from jumok.data.datasets.korean.words import Subject
 from jumok.errors import ArgumentError
 
 
@@ -78,18 +83,16 @@ def write_both(
     """Write a sentence from Korean words in both languages; how: tense, form and question word."""
     tense, form, question_word = (*how, "")[:3]
     subjects = [*words.PRONOUNS, *words.NAMES, *words.FAMILY, *words.PEOPLE]
-    action = Action(
+    clause = make_simple_action(
         next(entry for entry in subjects if entry.korean == subject),
         next(entry for entry in words.VERBS if entry.stem == stem),
-        next((entry for group in words.OBJECTS.values() for entry in group if entry.korean == noun), None),
+        next((entry for group in words.NOUNS.values() for entry in group if entry.korean == noun), None),
         next((entry for entry in words.PLACES["anywhere"] if entry.korean == location), None),
-        next((entry for entry in words.TIMES if entry.korean == time), None),
-        None,
-        tense,
-        form,
         question_word,
     )
-    return action.write_korean(Voice()).replace("|", ""), action.write_english(Wording())
+    found_time = next((entry for entry in words.TIMES if entry.korean == time), None)
+    clause = replace(clause, time=found_time, is_negative=form in words.NEGATIVE)
+    return clause.write_korean(tense, Manner(), form).replace("|", ""), clause.write_english(tense, Wording(), form)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +134,14 @@ def test_both_languages_are_written(parts: tuple[str, ...], korean: str, english
 )
 def test_verbs_are_conjugated(stem: str, forms: str) -> None:
     verb = next(verb for verb in words.VERBS if verb.stem == stem)
+    clause = Clause(Subject("", "", "singular"), verb.predicate, verb.english)
     conjugated = {
-        Voice(style).conjugate_verb(verb, tense, form).replace("|", "").replace(" ", "")
+        replace(clause, is_negative=form in words.NEGATIVE).write_korean(tense, Manner(style), form)
         for style in ("plain", "polite", "formal")
         for tense in ("present", "past", "future")
         for form in ("statement", "negation", "question")
     }
-    assert set(forms.split()) <= conjugated
+    assert set(forms.split()) <= {text.replace("|", "").replace(" ", "") for text in conjugated}
 
 
 def test_english_verbs_are_conjugated(pairs: dict[str, list[SentencePair]]) -> None:

@@ -9,38 +9,36 @@ from typing import Any
 
 from jumok.data.datasets.korean import words
 from jumok.data.datasets.korean.clauses import Clause, Draft, Manner, Mode
-from jumok.data.datasets.korean.draws import (
-    FORM_SHARES,
-    FORMS,
-    draw_action_time,
-    draw_action_words,
-    draw_subject,
-    draw_thing,
-)
+from jumok.data.datasets.korean.draws import FORM_SHARES, draw_action_time, draw_action_words, draw_subject, draw_thing
+from jumok.data.datasets.korean.english_inflection import Tense, compare, superlative
 from jumok.data.datasets.korean.everyday_words import (
     FAMILY,
     FEELINGS,
-    HE,
     IT,
     LEXICON,
-    ME,
     NOUNS,
     NOW,
     PEOPLE_ADJECTIVES,
     PLACES,
-    TENSES,
     THING_STEMS,
-    TIMES,
+    TIMES_BY_TENSE,
     WEATHER,
-    YOU,
-    Noun,
-    compare,
-    lower_first,
-    mark,
-    superlative,
 )
-from jumok.data.datasets.korean.predicates import Predicate
-from jumok.data.datasets.korean.words import NEGATIVE, QUESTIONS, Form, Subject, Tense, Time
+from jumok.data.datasets.korean.korean_inflection import Predicate, mark
+from jumok.data.datasets.korean.words import (
+    FORMS,
+    HE,
+    ME,
+    NEGATIVE,
+    QUESTIONS,
+    TENSES,
+    YOU,
+    Form,
+    Noun,
+    Subject,
+    Time,
+    lower_first,
+)
 
 
 def draw_action(generator: random.Random) -> Draft:
@@ -58,14 +56,7 @@ def draw_action(generator: random.Random) -> Draft:
         clause = replace(clause, frequency=(korean, english))
     if form in QUESTIONS and not clause.is_negative and generator.random() < 0.4:
         clause = _ask(generator, clause, tense)
-    return Draft(
-        lambda manner: clause.write_korean(tense, manner, form in QUESTIONS),
-        lambda wording: clause.write_english(tense, wording, form),
-        clause.key,
-        f"{mode or 'action'}, {form}, {tense}",
-        clause.subject,
-        form,
-    )
+    return clause.draft(tense, form, f"{mode or 'action'}")
 
 
 def _ask(generator: random.Random, clause: Clause, tense: Tense) -> Clause:
@@ -129,14 +120,7 @@ def draw_description(generator: random.Random) -> Draft:
     if generator.random() < 0.2 and adjective:
         time = generator.choice(NOW if tense == "present" else [time for time in words.TIMES if tense in time.tenses])
         clause = replace(clause, time=time)
-    return Draft(
-        lambda manner: clause.write_korean(tense, manner, form in QUESTIONS),
-        lambda wording: clause.write_english(tense, wording, form),
-        clause.key,
-        f"adjective, {form}, {tense}",
-        clause.subject,
-        form,
-    )
+    return clause.draft(tense, form, "adjective")
 
 
 def _modify(generator: random.Random, clause: Clause, adjective: str, thing: Noun | None, form: Form) -> Clause:
@@ -200,7 +184,9 @@ def draw_weather(generator: random.Random) -> Draft:
         clause = replace(clause, before=(setting, *clause.before), after=(*clause.after, english))
     time = None
     if generator.random() < 0.6:
-        time = generator.choice([*NOW[:1], Time("오늘", "today", TENSES)] if tense == "present" else TIMES[tense])
+        time = generator.choice(
+            [*NOW[:1], Time("오늘", "today", TENSES)] if tense == "present" else TIMES_BY_TENSE[tense]
+        )
         if (
             clause.head == "be"
             and clause.is_weather
@@ -213,7 +199,7 @@ def draw_weather(generator: random.Random) -> Draft:
 
     def write_korean(manner: Manner) -> str:
         subject: Any = "subject" if clause.subject.korean == "날씨" else manner.subject
-        text = clause.write_korean(tense, replace(manner, subject=subject, time_first=True), form in QUESTIONS)
+        text = clause.write_korean(tense, replace(manner, subject=subject, time_first=True), form)
         return re.sub(r"^(오늘|지금|요즘)\|[은는]", r"\1", text) if manner.is_short else text
 
     return Draft(

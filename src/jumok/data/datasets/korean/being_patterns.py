@@ -7,25 +7,11 @@ from dataclasses import replace
 
 from jumok.data.datasets.korean import words
 from jumok.data.datasets.korean.clauses import Clause, Draft, Manner
-from jumok.data.datasets.korean.draws import FORM_SHARES, FORMS, draw_clock, draw_noun_phrase, draw_subject, draw_thing
-from jumok.data.datasets.korean.everyday_words import (
-    IT,
-    LEXICON,
-    NOUNS,
-    NOW,
-    NUMBERS,
-    PEOPLE,
-    PLACES,
-    TENSES,
-    TIMES,
-    Noun,
-    add_article,
-    capitalize,
-    lower_first,
-    mark,
-)
-from jumok.data.datasets.korean.predicates import Predicate
-from jumok.data.datasets.korean.words import NEGATIVE, QUESTIONS, Form, Place, Subject, Tense, Time
+from jumok.data.datasets.korean.draws import FORM_SHARES, draw_clock, draw_noun_phrase, draw_subject, draw_thing
+from jumok.data.datasets.korean.english_inflection import Tense, add_article, capitalize, choose_be
+from jumok.data.datasets.korean.everyday_words import IT, LEXICON, NOUNS, NOW, NUMBERS, PEOPLE, PLACES, TIMES_BY_TENSE
+from jumok.data.datasets.korean.korean_inflection import Predicate, mark
+from jumok.data.datasets.korean.words import FORMS, NEGATIVE, TENSES, Form, Noun, Place, Subject, Time, lower_first
 
 
 def draw_copula(generator: random.Random) -> Draft:
@@ -71,14 +57,7 @@ def draw_copula(generator: random.Random) -> Draft:
         owner_korean, owner = generator.choice(_EVENTS)
         clause = _is(Subject(owner_korean, owner, "singular"), korean, "in", english, key=f"{owner} {english}")
     clause = replace(clause, is_negative=form in NEGATIVE)
-    return Draft(
-        lambda manner: clause.write_korean(tense, manner, form in QUESTIONS),
-        lambda wording: clause.write_english(tense, wording, form),
-        clause.key,
-        f"{'number' if kind in ('age', 'price', 'clock', 'month') else 'is'}, {form}, {tense}",
-        clause.subject,
-        form,
-    )
+    return clause.draft(tense, form, f"{'number' if kind in ('age', 'price', 'clock', 'month') else 'is'}")
 
 
 _OWNERS = (
@@ -112,7 +91,7 @@ def _draw_goods(generator: random.Random) -> Subject:
 
 
 def _ask_price(subject: Subject) -> Draft:
-    be = words.choose_be(subject.person, "present")
+    be = choose_be(subject.person, "present")
     topic, price = mark(subject.korean, "은"), Predicate("얼마", "copula")
     return Draft(
         lambda manner: f"{topic} {price.finish('present', manner.style, True)}",
@@ -174,28 +153,20 @@ def draw_place(generator: random.Random) -> Draft:
         subject, Predicate("있", "adjective"), "be", before=tuple(before), after=tuple(after), antonym="없", key=key,
         is_negative=form in NEGATIVE,
     )  # fmt: skip
-    return Draft(
-        lambda manner: clause.write_korean(tense, manner, form in QUESTIONS),
-        lambda wording: clause.write_english(tense, wording, form),
-        clause.key, f"place, {form}, {tense}", clause.subject, form,
-    )  # fmt: skip
+    return clause.draft(tense, form, "place")
 
 
 def _draw_whereabouts(generator: random.Random, form: Form, tense: Tense) -> Draft:
     """어머니는 집에 계신다 = My mother is at home"""
     subject, location = draw_subject(generator, form), generator.choice(PLACES["anywhere"])
-    time = generator.choice([*NOW[:1], Time("오늘", "today", TENSES)] if tense == "present" else TIMES[tense])
+    time = generator.choice([*NOW[:1], Time("오늘", "today", TENSES)] if tense == "present" else TIMES_BY_TENSE[tense])
     clause = Clause(
         subject, Predicate("있", "adjective"), "be", antonym="없",
         before=(f"{location.korean}|에",), after=(location.at,),
         key=f"{subject.english} is {location.korean}", time=time if generator.random() < 0.4 else None,
         is_negative=form in NEGATIVE,
     )  # fmt: skip
-    return Draft(
-        lambda manner: clause.write_korean(tense, manner, form in QUESTIONS),
-        lambda wording: clause.write_english(tense, wording, form),
-        clause.key, f"place, {form}, {tense}", subject, form,
-    )  # fmt: skip
+    return clause.draft(tense, form, "place")
 
 
 def _draw_where(generator: random.Random, location: Place, tense: Tense) -> Draft:
@@ -209,7 +180,7 @@ def _draw_where(generator: random.Random, location: Place, tense: Tense) -> Draf
         korean, english = generator.choice(
             ((noun.korean, f"the {noun.bare}"), (f"내 {noun.korean}", f"my {noun.bare}"))
         )
-    be = words.choose_be("singular", tense)
+    be = choose_be("singular", tense)
 
     def write_korean(manner: Manner) -> str:
         if manner.is_short and tense == "present":

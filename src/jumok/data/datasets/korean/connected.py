@@ -8,25 +8,21 @@ from dataclasses import replace
 from jumok.data.datasets.korean import words
 from jumok.data.datasets.korean.clauses import Clause, Draft, Manner, Mode
 from jumok.data.datasets.korean.draws import draw_shared_subject, draw_thing, make_action
+from jumok.data.datasets.korean.english_inflection import Tense, Wording, capitalize, choose_be
 from jumok.data.datasets.korean.everyday_words import (
-    _FEMALE,
     FEELINGS,
+    FEMALE,
     IT,
     LEXICON,
     NOUNS,
     PEOPLE_ADJECTIVES,
     PLACES,
     QUALITIES,
-    TENSES,
     VERBS,
     WEATHER,
-    YOU,
-    capitalize,
-    lower_first,
-    mark,
 )
-from jumok.data.datasets.korean.predicates import Kind, Predicate
-from jumok.data.datasets.korean.words import Form, Place, Subject, Tense, Wording
+from jumok.data.datasets.korean.korean_inflection import Kind, Predicate, mark
+from jumok.data.datasets.korean.words import TENSES, YOU, Form, Place, Subject, lower_first
 
 
 def _choose_pronoun(subject: Subject) -> str:
@@ -34,7 +30,7 @@ def _choose_pronoun(subject: Subject) -> str:
         return lower_first(subject)
     if subject.person == "plural":
         return "they"
-    return "she" if subject.korean in _FEMALE or subject.korean.startswith("여자") else "he"
+    return "she" if subject.korean in FEMALE or subject.korean.startswith("여자") else "he"
 
 
 def parse_clause(text: str, subject: Subject) -> Clause:
@@ -146,8 +142,7 @@ def _connect(kind: str, first: Clause, second: Clause, tense: Tense, key: str) -
     pronoun = _choose_pronoun(subject)
 
     def write_korean(manner: Manner) -> str:
-        clause = replace(first, subject=first.subject)
-        predicate = clause.build_predicate(manner)
+        predicate = first.build_predicate(manner)
         past = tense == "past"
         if kind == "because":
             if manner.is_short:
@@ -175,7 +170,8 @@ def _connect(kind: str, first: Clause, second: Clause, tense: Tense, key: str) -
             )
         tail = second.build_predicate(manner).finish(tense, manner.style, False)
         if is_shared or first.subject is IT:
-            start = [*second.list_korean(manner)[:0], *_start(second if first.is_weather else first, manner)]
+            marked_subject = (second if first.is_weather else first).mark_subject(manner)
+            start = [marked_subject] if marked_subject else []
             complements = first.list_korean(replace(manner, drops_particle=False), has_subject=False)
             if first.is_weather:  # the weather first, then who
                 return " ".join([*complements, end, *start, *second.list_korean(manner, has_subject=False), tail])
@@ -234,11 +230,6 @@ def _connect_background(predicate: Predicate) -> str:
     return predicate.connect("는데") if is_verbal else f"{predicate.connect('은')}|데"
 
 
-def _start(clause: Clause, manner: Manner) -> list[str]:
-    subject = clause._mark_subject(manner)
-    return [subject] if subject else []
-
-
 def _draw_thing_contrast(generator: random.Random) -> Draft:
     """이 가방은 비싸지만 좋다 = This bag is expensive but good"""
     subject, _, rows = draw_thing(generator)
@@ -250,7 +241,7 @@ def _draw_thing_contrast(generator: random.Random) -> Draft:
         return _draw_thing_contrast(generator)
     a, b = generator.choice(pairs)
     tense: Tense = generator.choice(("present", "past"))
-    be = words.choose_be(subject.person, tense)
+    be = choose_be(subject.person, tense)
     topic = mark(subject.korean, "은")
     first_english, second_english = english_words[a], english_words[b]
     pronoun = "they" if subject.person == "plural" else "it"
@@ -296,11 +287,7 @@ def _draw_errand(generator: random.Random) -> Draft:
         time=time,
         key=f"errand {subject.english} {errand.key} {location.korean}",
     )
-    return Draft(
-        lambda manner: clause.write_korean(tense, manner, form == "question"),
-        lambda wording: clause.write_english(tense, wording, form),
-        clause.key, f"errand, {form}, {tense}", subject, form,
-    )  # fmt: skip
+    return clause.draft(tense, form, "errand")
 
 
 def _find_place(korean: str) -> Place:

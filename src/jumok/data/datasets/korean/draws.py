@@ -7,37 +7,40 @@ from typing import Any
 
 from jumok.data.datasets.korean import words
 from jumok.data.datasets.korean.clauses import Clause, Mode
+from jumok.data.datasets.korean.english_inflection import Person, Tense, add_article, add_plural, capitalize
 from jumok.data.datasets.korean.everyday_words import (
-    _SOON,
     FAMILY,
-    HE,
     IT,
     LEXICON,
-    ME,
     NOUNS,
     NOW,
     NUMBERS,
     OTHERS,
     PLACES,
-    PROPER,
     QUALITIES,
+    SOON,
+    TIMES_BY_TENSE,
+    VERBS,
+)
+from jumok.data.datasets.korean.korean_inflection import Predicate, mark
+from jumok.data.datasets.korean.words import (
+    HE,
+    ME,
+    NEGATIVE,
+    PROPER,
+    QUESTIONS,
     SHE,
     THEY,
-    TIMES,
-    VERBS,
     WE,
     YOU,
+    Form,
     Noun,
+    Place,
+    Subject,
+    Time,
     Verb,
-    add_article,
-    add_plural,
-    capitalize,
-    mark,
 )
-from jumok.data.datasets.korean.predicates import Predicate
-from jumok.data.datasets.korean.words import NEGATIVE, QUESTIONS, Form, Person, Place, Subject, Tense, Time
 
-FORMS: tuple[Form, ...] = ("statement", "negation", "question", "negative question")
 FORM_SHARES = (5, 3, 4, 1)
 
 
@@ -129,7 +132,7 @@ def make_action(
     after.extend(extra_english)
     if location is not None:
         position = len(after) - len(extra_english)
-        after.insert(position, location.to if verb.particle == "에" and not verb.is_state else location.at)
+        after.insert(position, verb.phrase_place(location))
     key = f"{subject.english} {verb.stem} {noun.korean if noun else '-'} {location.korean if location else '-'}"
     values = {"key": key, "antonym": verb.antonym} | fields
     return Clause(
@@ -232,12 +235,12 @@ def draw_action_time(generator: random.Random, clause: Clause, tense: Tense) -> 
         return None
     if generator.random() < 0.25 and not is_ambiguous and not clause.mode:
         return draw_clock(generator, tense)
-    times = TIMES[tense]
+    times = TIMES_BY_TENSE[tense]
     if clause.mode == "must" and tense == "present" and generator.random() < 0.3:
         day = generator.choice([["내일", "tomorrow"], *words.DAYS])
         return Time(f"{day[0]}|까지", f"by {day[1]}", (tense,))
     if clause.mode and tense == "present":
-        return generator.choice([*NOW[:1], *[time for time in words.TIMES if time.english in _SOON]])
+        return generator.choice([*NOW[:1], *[time for time in words.TIMES if time.english in SOON]])
     if is_ambiguous or tense != "present":
         times = [time for time in times if time in words.TIMES and time.english != "today"]
     return generator.choice(times)

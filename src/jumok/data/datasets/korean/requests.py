@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import random
 
-from jumok.data.datasets.korean import words
 from jumok.data.datasets.korean.action_patterns import get_stem
 from jumok.data.datasets.korean.clauses import Clause, Draft, Manner
 from jumok.data.datasets.korean.draws import draw_action_words, find_counter
-from jumok.data.datasets.korean.everyday_words import (
-    LEXICON,
-    NOUNS,
-    NUMBERS,
-    YOU,
-    add_plural,
-    capitalize,
-    mark,
-)
-from jumok.data.datasets.korean.predicates import Predicate
-from jumok.data.datasets.korean.words import Wording
+from jumok.data.datasets.korean.english_inflection import Wording, add_plural, capitalize
+from jumok.data.datasets.korean.everyday_words import LEXICON, NOUNS, NUMBERS
+from jumok.data.datasets.korean.korean_inflection import FINAL_BIEUP, FINAL_RIEUL, Predicate, get_final, mark, set_final
+from jumok.data.datasets.korean.words import YOU
+
+REQUESTS = ("please", "order", "do", "do not", "let us", "shall we", "may", "may not", "give", "direction")
 
 
 def draw_request(generator: random.Random) -> Draft:
     """창문을 열어 주세요 = Please open the window; 같이 영화를 보자 = Let's watch a movie together"""
-    kind = generator.choice(
-        ("please", "order", "do", "do not", "let us", "shall we", "may", "may not", "give", "direction")
-    )
+    kind = generator.choice(REQUESTS)
     if kind == "give":
         return _draw_give(generator)
     if kind == "direction":
@@ -94,8 +86,8 @@ def _end_request(core: Predicate, ending: str) -> str:
         return core.connect("을") + (f"|{first[1:]}" if first != "을" else "") + (f" {remaining}" if remaining else "")
     if first == "읍시다":
         stem = core.connect("으면").removesuffix("|면").removesuffix("|으면")
-        open_stem = words.get_final(stem) in (0, words.FINAL_RIEUL)
-        return f"{words.set_final(stem, words.FINAL_BIEUP)}|시다" if open_stem else f"{stem}|읍시다"
+        open_stem = get_final(stem) in (0, FINAL_RIEUL)
+        return f"{set_final(stem, FINAL_BIEUP)}|시다" if open_stem else f"{stem}|읍시다"
     return core.connect(first) + (f" {remaining}" if remaining else "")
 
 

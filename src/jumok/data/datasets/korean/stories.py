@@ -14,8 +14,16 @@ from pathlib import Path
 from typing import cast
 
 from jumok.data.batches.split import Split, assign_split
-from jumok.data.datasets.korean.predicates import Predicate, Style, attach, make_past
-from jumok.data.datasets.korean.words import FINAL_RIEUL, Tense, choose_particle, get_final
+from jumok.data.datasets.korean.english_inflection import Tense
+from jumok.data.datasets.korean.korean_inflection import (
+    FINAL_RIEUL,
+    Predicate,
+    Style,
+    attach,
+    choose_particle,
+    get_final,
+    make_past,
+)
 
 STORY_COUNT = 60_000  # of both splits together
 _STYLES: tuple[Style, ...] = ("plain", "polite", "formal")
@@ -108,7 +116,7 @@ def inflect(word: str, ending: str, style: Style) -> str:
 
     Args:
         ending: "past", "present" (of a verb) or "future" at the end of a sentence, in the style; or a connective ending
-            as in ``predicates``; with 았, the connective ending of the past.
+            as in ``korean_inflection``; with 았, the connective ending of the past.
 
     >>> [inflect("걷다", ending, "polite") for ending in ("past", "고", "아서", "았지만", "고 싶다")]
     ['걸었어요', '걷고', '걸어서', '걸었지만', '걷고 싶었어요']

@@ -1,8 +1,8 @@
-"""Inflect Korean verbs and adjectives: the three kinds of endings, irregular stems, and the styles of a sentence.
+"""Inflect Korean: particles, the three kinds of endings of verbs and adjectives, and the styles of a sentence.
 
 Stems are written as before "-지"; "|" separates the pieces of a word that become tokens. Vowel contraction and the
 stems in ㄹ, 르 and 으 follow from the letters; the irregular stems in ㅂ, ㄷ, ㅅ and ㅎ are listed in
-``everyday_words.toml``.
+``irregular_forms.toml``.
 """
 
 from __future__ import annotations
@@ -12,22 +12,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from jumok.data.datasets.korean.words import (
-    FINAL_BIEUP,
-    FINAL_NIEUN,
-    FINAL_RIEUL,
-    Tense,
-    choose_particle,
-    get_final,
-    set_final,
-)
+from jumok.data.datasets.korean.english_inflection import Tense
 
 Kind = Literal["verb", "adjective", "copula"]
 Style = Literal["plain", "casual", "polite", "formal"]
 
-_IRREGULAR: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("everyday_words.toml").read_text("utf-8"))[
-    "irregular"
+_IRREGULAR: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("irregular_forms.toml").read_text("utf-8"))[
+    "stems"
 ]
+FINAL_NIEUN, FINAL_RIEUL, FINAL_BIEUP = 4, 8, 17  # ㄴ, ㄹ and ㅂ among the 28 final consonants
+_FINALS = 28
+_PARTICLES = {"을": ("을", "를"), "이": ("이", "가"), "은": ("은", "는"), "과": ("과", "와"), "으로": ("으로", "로")}
 _FINAL_SSANG_SIOT = 20  # ㅆ
 _VOWELS = "ㅏㅐㅑㅒㅓㅔㅕㅖㅗㅘㅙㅚㅛㅜㅝㅞㅟㅠㅡㅢㅣ"
 _BRIGHT = "ㅏㅑㅗ"  # these take 아, the others 어
@@ -43,14 +38,42 @@ _COPULA: dict[Style, tuple[str, str]] = {
 }  # fmt: skip
 
 
+def choose_particle(word: str, after_consonant: str, after_vowel: str) -> str:
+    """Return the particle that follows a Korean word.
+
+    >>> choose_particle("학생", "은", "는"), choose_particle("친구", "은", "는")
+    ('은', '는')
+    """
+    return after_consonant if get_final(word) else after_vowel
+
+
+def mark(korean: str, particle: str) -> str:
+    """Attach a particle; those that depend on the final consonant are named by their form after a consonant."""
+    if particle == "으로" and get_final(korean) == FINAL_RIEUL:
+        return f"{korean}|로"
+    return f"{korean}|{choose_particle(korean, *_PARTICLES.get(particle, (particle, particle)))}"
+
+
+def get_final(word: str) -> int:
+    """Return the number of the final consonant of the last syllable; 0 = none."""
+    code = ord(word[-1])
+    assert ord("가") <= code <= ord("힣"), f"{word} does not end with Hangul"
+    return (code - ord("가")) % _FINALS
+
+
+def set_final(word: str, final: int) -> str:
+    """Replace the final consonant of the last syllable."""
+    return word[:-1] + chr(ord(word[-1]) - get_final(word) + final)
+
+
 def get_vowel(syllable: str) -> str:
     """Return the vowel of a syllable."""
-    return _VOWELS[(ord(syllable) - ord("가")) // 28 % 21]
+    return _VOWELS[(ord(syllable) - ord("가")) // _FINALS % 21]
 
 
 def _set_vowel(text: str, vowel: str) -> str:
     shift = _VOWELS.index(vowel) - _VOWELS.index(get_vowel(text[-1]))
-    return text[:-1] + chr(ord(text[-1]) + 28 * shift)
+    return text[:-1] + chr(ord(text[-1]) + _FINALS * shift)
 
 
 def _is_irregular(text: str, letter: str) -> bool:
@@ -187,7 +210,7 @@ class Predicate:
             return f"{self._make_past()}|{_ENDINGS[style][is_question]}"
         if tense == "future":
             future = f"{self.text}|일" if self.kind == "copula" else attach(self.text, "을")
-            thing = "것|이" if style == "plain" and not is_question else "것" if style == "formal" else "거"
+            thing = "것이" if style == "plain" and not is_question else "것" if style == "formal" else "거"
             return f"{future} {thing}|{_COPULA[style][is_question]}"
         if self.kind == "copula":
             return self._finish_copula(style, is_question)
