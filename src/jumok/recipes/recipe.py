@@ -42,6 +42,7 @@ RECIPES = {
     "induction": ("toys.induction", "a GPT of two blocks learns induction (repeated sequences); the model `tiny`"),
     "text": ("language.language_model", "a GPT learns a text, with nanoGPT's size, batches and steps for a CPU"),
     "text-fast": ("language.language_model", "a GPT learns a text to the same loss in a third of the time"),
+    "gpt2": ("language.language_model", "a GPT-2 of 2.7 million parameters learns a text in byte pairs of its own"),
     "masked": ("language.masked_language_model", "a BERT or a long-text encoder learns to predict masked tokens"),
     "translate": ("language.translate", "a Transformer or LSTMs translate English and Korean, or your own languages"),
     "sentiment": ("language.sentiment", "an encoder classifies texts by sentiment or your classes, against TF-IDF"),
