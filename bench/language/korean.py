@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
 
 import torch
+from ngrams import ORDER, KneserNey
 
 import jumok
 from jumok.data.datasets.korean.stories import read_korean_stories
 
-ORDER = 5
-DISCOUNT = 0.75
 PROMPTS = [
     "나는 학교에",
     "저는 어제 시장에서",
@@ -27,41 +25,6 @@ PROMPTS = [
     "옛날 옛날에",
     "“안녕하세요?” 하고",
 ]
-
-
-class KneserNey:
-    """An n-gram model of tokens with interpolated Kneser-Ney smoothing."""
-
-    def __init__(self, sequences: Iterable[list[int]], vocabulary: int) -> None:
-        self.vocabulary = vocabulary
-        self.counts: list[Counter[tuple[int, ...]]] = [Counter() for _ in range(ORDER)]
-        for sequence in sequences:
-            for end in range(1, len(sequence) + 1):
-                self.counts[-1][tuple(sequence[max(0, end - ORDER) : end])] += 1
-        for order in range(ORDER - 1, 0, -1):  # lower orders count the different words before, not the occurrences
-            for words in self.counts[order]:
-                if len(words) == order + 1:
-                    self.counts[order - 1][words[1:]] += 1
-                else:  # at the beginning of a text
-                    self.counts[order - 1][words] += self.counts[order][words]
-        self.totals: list[Counter[tuple[int, ...]]] = [Counter() for _ in range(ORDER)]
-        self.kinds: list[Counter[tuple[int, ...]]] = [Counter() for _ in range(ORDER)]
-        for order, counts in enumerate(self.counts):
-            for words, count in counts.items():
-                self.totals[order][words[:-1]] += count
-                self.kinds[order][words[:-1]] += 1
-
-    def compute_probability(self, context: tuple[int, ...], word: int) -> float:
-        """Return the probability of a word after the last words."""
-        probability = 1 / self.vocabulary
-        for order in range(min(len(context), ORDER - 1) + 1):
-            before = context[len(context) - order :]
-            total = self.totals[order][before]
-            if total == 0:
-                break
-            count = max(self.counts[order][(*before, word)] - DISCOUNT, 0)
-            probability = (count + DISCOUNT * self.kinds[order][before] * probability) / total
-        return probability
 
 
 def main() -> None:
@@ -84,9 +47,7 @@ def main() -> None:
         with torch.inference_mode():
             logits = loaded.model(torch.tensor([ids[:-1]])).logits[0]
         losses["GPT"] += torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="sum").item()
-        for end in range(1, len(ids)):
-            context = tuple(ids[max(1, end - ORDER + 1) : end])
-            losses[f"{ORDER}-gram"] -= math.log(ngrams.compute_probability(context, ids[end]))
+        losses[f"{ORDER}-gram"] += ngrams.compute_loss(ids[1:], 0)  # its sequences begin without the line break
         tokens += len(ids) - 1
         letters += len(text) + 1
     print(f"{len(held_out):,} held-out stories, {tokens:,} tokens, {letters:,} letters")

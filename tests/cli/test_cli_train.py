@@ -207,7 +207,7 @@ def test_files_have_the_permissions_of_the_umask(trained: Path) -> None:
 def test_recipes_are_listed(trained: Path, command_line: CommandLine) -> None:
     rows = json.loads(command_line.run("train", "--list", "--json", cwd=trained).stdout)
     names = {row["recipe"] for row in rows}
-    toys, language = "numbers copy reverse sort add induction", "text text-fast masked translate sentiment reader"
+    toys, language = "numbers copy reverse sort add induction", "text text-fast gpt2 masked translate sentiment reader"
     assert set(f"{toys} {language} caption image listen".split()) == names
     shown = command_line.run("train", "--list", cwd=trained).stdout
     assert all(row["what"] in shown for row in rows)

@@ -25,6 +25,7 @@ TINY_CLASSIFIER = {"width": 16, "heads": 2, "hidden": 32, "layers": 1, "vocabula
 READS_TABLES = {
     "text": {"text", "header"},
     "text-fast": {"text", "header"},
+    "gpt2": {"text", "header"},
     "masked": {"text", "header"},
     "induction": {"text", "header"},
     "copy": {"text", "header"},

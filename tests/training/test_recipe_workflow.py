@@ -41,6 +41,7 @@ CASES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "induction": ("induction", None, {"width": 16, "hidden": 8, "heads": 2, "length": 32}),
     "text": ("text", "book.txt", {**SMALL, "length": 16}),
     "text-fast": ("text-fast", "book.txt", {**SMALL, "length": 16, "tokens": "learned", "vocabulary": 300}),
+    "gpt2": ("gpt2", "book.txt", {**SMALL, "length": 16, "vocabulary": 300}),
     "masked": ("masked", "book.txt", {**SMALL, "length": 24, "vocabulary": 300}),
     "translate": ("translate", "pairs.tsv", {**SMALL, "length": 32, "vocabulary": 320}),
     "translate, lstm": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 from pathlib import Path
 from typing import Any
@@ -130,11 +131,12 @@ def test_window_longer_than_the_model_is_refused(recipe: str, tmp_path: Path, bo
 
 
 def test_evaluated_limits_the_held_out_tokens(tmp_path: Path, book: Path) -> None:
-    train("text", tmp_path / "all", book, **GPT_CHANGES)
-    train("text", tmp_path / "sample", book, **GPT_CHANGES, evaluated=40)
+    train("text", tmp_path / "all", book, **GPT_CHANGES, tokens="bytes")
+    train("text", tmp_path / "sample", book, **GPT_CHANGES, tokens="bytes", evaluated=40)
     report = load_report(tmp_path / "sample")
     assert report["what"].endswith("the beginning of the last tenth of the text (40 tokens)")
     assert report["loss"] != load_report(tmp_path / "all")["loss"]
+    assert report["bits_per_byte"] == pytest.approx(report["loss"] / math.log(2))
 
 
 def test_text_refuses_short_and_invalid_texts(tmp_path: Path, book: Path) -> None:

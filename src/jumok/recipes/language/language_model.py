@@ -6,6 +6,7 @@ optimizer Muon; bench/results lists how much each contributes. ``gpt2`` has the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -139,10 +140,15 @@ def create_text_task(
         limit = min(300, (model.context_length or window) - len(prompt))
         continuation = generate(model, [prompt], limit=limit, sampling=Sampling(0.8, top_k=200))[0]
         part = "the whole" if evaluation_end == count else "the beginning of the"
+        metrics = evaluate(model)
+        evaluated_count = evaluation_end - train_count
+        evaluated_text = tokenizer.decode(tokens.read_tokens(train_count, evaluated_count).tolist())
         return {
-            **evaluate(model),
+            **metrics,
+            # does not depend on the tokens, so that runs with other tokens can be compared
+            "bits_per_byte": metrics["loss"] / math.log(2) * evaluated_count / len(evaluated_text.encode()),
             "what": f"loss: cross-entropy per token, in nats, over {part} last tenth of the text "
-            f"({evaluation_end - train_count:,} tokens)",
+            f"({evaluated_count:,} tokens)",
             "unknown_rate": tokens.unknown_rate,
             "try": tokenizer.decode(prompt),
             "sample": tokenizer.decode(prompt + continuation),
