@@ -116,7 +116,8 @@ def test_special_tokens_are_recognized_without_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer.ggml.model": "llama"}, "of type 'llama'"),
+        ({"tokenizer.ggml.model": "bert"}, "of type 'bert'"),
+        ({"tokenizer.ggml.model": "llama"}, "has no score for each token"),
         (
             {"tokenizer.ggml.pre": "default"},
             "unknown pre-tokenizer 'default'; choose one of gpt-2, smollm, llama-bpe, qwen2",

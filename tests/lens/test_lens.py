@@ -440,7 +440,7 @@ def test_numpy_arrays_of_integers_are_tokens() -> None:
         (lambda: KnockOut(layer=0, query=[]), "empty"),
         (lambda: KnockOut(layer=0, query=99, key=4), "has no query at 99"),
         (lambda: KnockOut(key=11), "has no key at 11"),
-        (lambda: Scale(layer=0, temperature=0), "above 0"),
+        (lambda: Scale(layer=0, temperature=0), "at least 1e-06"),
         (lambda: Scale(layer=0, head=4, temperature=2.0), "blocks.0.attention has 4 heads.*; 4 is not one"),
         (lambda: Patch(layer=0), "needs another capture"),
         (lambda: Edit.from_json({"edit": "Destroy"}), "Ablate, KnockOut, Patch, Scale, Remask"),

@@ -89,7 +89,8 @@ def test_a_short_capture_is_stored_exactly_with_both_sides(edited_page: SavedPag
 def test_the_index_has_what_the_page_asks_for(clean_page: SavedPage) -> None:
     page, index = clean_page, clean_page.index
     assert set(index) == {
-        "format", "hello", "run", "image", "audio", "kinds", "effects", "code", "thumbnails", "maps", "vectors",
+        "format", "hello", "run", "image", "audio", "kinds", "effects", "layers", "code", "thumbnails", "maps",
+        "vectors",
     }  # fmt: skip
     assert index["format"] == 2 and index["image"] is None and index["effects"] == []
     assert index["hello"]["carrier"] == "file" and index["hello"]["selection"] == SELECTION

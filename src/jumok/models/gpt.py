@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from typing import ClassVar
 
 from jaxtyping import Bool, Int
@@ -325,9 +324,12 @@ class GPT(Model):
     def _split_blocks_by_mask(self, token_mask: Tensor | None, keys: int) -> Iterator[tuple[Mask, list[nn.Module]]]:
         """Yield each mask with the consecutive blocks that use it."""
         causal, window = build_causal_mask(token_mask, keys), self.config.window
-        for has_window, layers in groupby(range(len(self.blocks)), set(self.config.window_layers).__contains__):
-            attention_mask = causal & mask.window(window) if has_window and window else causal
-            yield attention_mask, [self.blocks[layer] for layer in layers]
+        windowed = [layer in self.config.window_layers for layer in range(len(self.blocks))]
+        start = 0
+        for end in range(1, len(windowed) + 1):  # itertools.groupby would break the graph of torch.compile
+            if end == len(windowed) or windowed[end] != windowed[start]:
+                yield causal & mask.window(window) if windowed[start] and window else causal, self.blocks[start:end]
+                start = end
 
 
 def _build_added_positions(config: GPTConfig) -> LearnedPositions | SinusoidalPositions | None:

@@ -287,10 +287,13 @@ def _answer_again(
         with watch_taps(lambda: progress(0, 0, "running")):
             if labelled.audio is not None:
                 return transcribe_with_edits(opened.lens, labelled.inputs[0], edits, labelled.language).text
-            generation = opened.lens.generate(labelled.inputs[0], edits=edits, limit=defaults.ANSWER_TOKENS)
+            limit = min(defaults.ANSWER_TOKENS, opened.lens.facts.context_length or defaults.ANSWER_TOKENS)
+            generation = opened.lens.generate(labelled.inputs[0], edits=edits, limit=limit)
     except ArgumentError as error:  # such as a mean over positions, where a text is written one by one
-        name = "a transcript" if labelled.audio is not None else "an answer"
-        notes.append(f"the model cannot write {name} under these edits: {error}")
+        if labelled.audio is not None:
+            notes.append(f"the model cannot write a transcript under these edits: {error}")
+        else:
+            notes.append(f"the model cannot write an answer under these edits: {error}")
         return None
     return generation.text
 
