@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import gzip
 import random
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from engine_page import add_model, open_engine_page
+from engine_page import PACKAGE, add_model, open_engine_page
 from engine_reference import (
     PREDICTED,
     Reference,
@@ -26,10 +28,12 @@ from playwright.sync_api import Browser, Page
 from torch import Tensor
 
 import jumok
+from jumok.generate.quantize import quantize_rows
 from jumok.generate.sampling import Sampling
 from jumok.models.gpt import GPTConfig
 from jumok.models.transformer import TransformerConfig
 from jumok.reporting import choose_language
+from jumok.web.model_pack import pack_model
 
 pytestmark = pytest.mark.xdist_group("page")
 
@@ -150,9 +154,26 @@ def test_every_option_of_the_families(page: Page, tmp_path: Path) -> None:
     rng = random.Random(0)
     for folder in save_small_models(tmp_path):
         with jumok.Lens(jumok.load(folder)) as lens:
-            references = compute_references(lens, 20, rng) + generate_references(lens, 2, NEW_TOKENS, rng)
+            references = compute_references(lens, 18, rng) + generate_references(lens, 2, NEW_TOKENS, rng)
         add_model(page, folder)
         check_engine(page, folder.name, references)
+
+
+def test_matrices_of_8_bits(page: Page, tmp_path: Path) -> None:
+    loaded = jumok.load("translator")
+    content = gzip.decompress(base64.b64decode(pack_model(loaded, quantize_rows)))
+    head = int.from_bytes(content[:4], "little")
+    folder = Path(shutil.copytree(PACKAGE / "checkpoint" / "translator", tmp_path / "rounded"))
+    (folder / "model.safetensors").write_bytes(content[4 + head :])
+    with torch.no_grad():
+        for parameter in loaded.model.parameters():
+            if parameter.ndim == 2:
+                integers, scales = quantize_rows(parameter)
+                parameter.copy_(integers * scales[:, None])
+    with jumok.Lens(loaded) as lens:
+        references = compute_references(lens, 2, random.Random(0))
+    add_model(page, folder)
+    check_engine(page, folder.name, references)
 
 
 def test_the_engine_knows_every_field_of_the_configs() -> None:

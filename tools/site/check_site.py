@@ -1,8 +1,8 @@
 """Open the built site in Chromium as a reader would, and fail if something is wrong: ``check_site.py site``.
 
 Sizes and times are those of the first visit to the home page over HTTP. Everything else is checked from disk: contrast,
-alternative texts, requests, horizontal scrolling, the search, the translator, and that the exercises of the lessons
-say what ``jumok check`` says.
+alternative texts, names in the accessibility tree, sizes of controls, requests, horizontal scrolling, the search, the
+translator, and that the exercises of the lessons say what ``jumok check`` says.
 """
 
 from __future__ import annotations
@@ -28,13 +28,18 @@ from jumok.errors import ArgumentError  # noqa: E402
 from jumok.lab.exercises import EXERCISES, NumberExercise, QuizExercise, WordExercise, check_answer  # noqa: E402
 from jumok.translation import translate  # noqa: E402
 
-MOST_BYTES = 2_000_000  # of the home page, until the reader touches the translator
+MOST_BYTES = 2_000_000  # of the home page, with the engine and the model of the translator
 MOST_SECONDS = 1.0  # until something is painted
 LEAST_CONTRAST = 4.5
 HOME = "index.html"
 API_PAGES = ("jumok.html", "jumok.lens.html")  # the others look the same
 LANGUAGES = {"en": "", "ko": "ko/"}
-VIEWPORTS = ({"width": 390, "height": 844}, {"width": 1440, "height": 900})
+SCREENS: tuple[dict[str, Any], ...] = (
+    {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True},
+    {"viewport": {"width": 1440, "height": 900}},
+)
+# in the accessibility tree, elements with these roles need a name
+NAMED_ROLES = {"button", "link", "textbox", "searchbox", "checkbox", "radio", "slider", "combobox", "image", "dialog"}
 LESSONS = ("course/d0", "course/d1", "course/d2", "course/d3", "course/d4", "speech", "retrieval")
 VERDICTS = {"en": ("Right. ", "Not yet. "), "ko": ("맞습니다. ", "아직 아닙니다. ")}
 SENTENCE, WITHOUT_SHE = "그녀는 어제 도서관에서 책을 읽었다", "I read a book at the library yesterday"
@@ -87,22 +92,23 @@ def is_local(address: str) -> bool:
 def measure_home(browser: Browser, address: str, prefix: str, problems: list[str]) -> str:
     """Load the home page as a new visitor, and describe its bytes and its first paint."""
     sizes: dict[str, int] = {}
-    with open_page(browser, problems, viewport=VIEWPORTS[1]) as page:
+    with open_page(browser, problems, **SCREENS[1]) as page:
         page.on(
             "response", lambda response: sizes.update({response.url: int(response.headers.get("content-length", 0))})
         )
         page.goto(f"{address}{prefix}{HOME}", wait_until="networkidle")
+        page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length")
         paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000")
         ready = page.evaluate("performance.timing.loadEventEnd - performance.timing.navigationStart") / 1000
         before = sum(sizes.values())
         page.hover(".translator")
-        page.wait_for_function("() => globalThis.jumokLive?.engine && globalThis.jumokLive?.files", timeout=30_000)
+        page.wait_for_function("() => globalThis.jumokLive?.engine && globalThis.jumokLive?.pack", timeout=30_000)
         page.wait_for_load_state("networkidle")
-    if before > MOST_BYTES:
-        problems.append(f"{prefix}{HOME}: {before:,} bytes: {sizes}")
+    after = sum(sizes.values())
+    if after > MOST_BYTES:
+        problems.append(f"{prefix}{HOME}: {after:,} bytes: {sizes}")
     if paint > MOST_SECONDS:
         problems.append(f"{prefix}{HOME}: first paint after {paint:.2f} s")
-    after = sum(sizes.values())
     times = f"first paint {paint:.2f} s, loaded {ready:.2f} s"
     return f"{prefix}{HOME}: {before:,} bytes, {times}; with the model {after:,} bytes"
 
@@ -114,12 +120,21 @@ def check_pages(browser: Browser, site: Path, problems: list[str]) -> None:
     homes = [site / prefix / HOME for prefix in LANGUAGES.values()]
     visits = (("light", 0, pages), ("dark", 1, pages), ("dark", 0, homes), ("light", 1, homes))
     for theme, size, visited in visits:
-        with open_page(browser, problems, viewport=VIEWPORTS[size], color_scheme=theme) as page:
+        with open_page(browser, problems, color_scheme=theme, **SCREENS[size]) as page:
             for path in visited:
                 page.goto(path.as_uri())
-                found = page.evaluate(FIND_PROBLEMS, LEAST_CONTRAST)
-                where = f"{path.relative_to(site)} ({theme}, {VIEWPORTS[size]['width']})"
+                found = page.evaluate(FIND_PROBLEMS, LEAST_CONTRAST) + find_unnamed(page)
+                where = f"{path.relative_to(site)} ({theme}, {SCREENS[size]['viewport']['width']})"
                 problems += [f"{where}: {problem}" for problem in found]
+
+
+def find_unnamed(page: Page) -> list[str]:
+    """Return the elements of the accessibility tree that a screen reader cannot name."""
+    session = page.context.new_cdp_session(page)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    session.detach()
+    shown = [node for node in nodes if not node["ignored"] and node["role"]["value"] in NAMED_ROLES]
+    return [f"a {node['role']['value']} without a name" for node in shown if not node["name"].get("value", "").strip()]
 
 
 def check_search(browser: Browser, site: Path, problems: list[str]) -> None:

@@ -1,4 +1,5 @@
-// What is wrong with the page that a reader sees: contrast below `least`, missing texts, sideways scrolling, silent cells.
+// What is wrong with the page that a reader sees: contrast below `least`, missing texts, small controls, headings out of
+// order, sideways scrolling, silent cells. The names of controls are checked in the accessibility tree (check_site.py).
 (least) => {
   const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
   const context = canvas.getContext("2d", { willReadFrequently: true });
@@ -37,10 +38,20 @@
     if (!image.hasAttribute("alt")) problems.add(`no alternative text: ${image.src}`);
     if (image.complete && !image.naturalWidth && image.getClientRects().length) problems.add(`not loaded: ${image.src}`);
   }
-  for (const button of document.querySelectorAll("button, input, a[href]")) {
-    const name = button.textContent.trim() || button.ariaLabel || button.title || button.labels?.length || button.querySelector("img");
-    if (!name) problems.add(`no name: ${button.outerHTML.slice(0, 80)}`);
+  // WCAG 2.5.8; links in a text are exempt
+  for (const control of document.querySelectorAll("button, input, summary, nav a, header a, a.open, .attention td[title]")) {
+    const { width, height } = (control.labels?.[0] ?? control).getBoundingClientRect();
+    if (width && height && Math.min(width, height) < 24 && control.checkVisibility({ visibilityProperty: true, opacityProperty: true }))
+      problems.add(`${width.toFixed()} x ${height.toFixed()} pixels are too small to tap: ${control.outerHTML.slice(0, 80)}`);
   }
+  const levels = Array.from(document.querySelectorAll("main :is(h1, h2, h3, h4, h5, h6)"), (heading) => Number(heading.tagName[1]));
+  if (levels.filter((level) => level === 1).length !== 1 || levels[0] !== 1) problems.add(`not one h1 at the beginning: ${levels}`);
+  if (levels.some((level, index) => level > (levels[index - 1] ?? 0) + 1)) problems.add(`headings leave out a level: ${levels}`);
+  const names = Array.from(document.querySelectorAll("[id]"), ({ id }) => id);
+  for (const id of new Set(names.filter((id, index) => names.indexOf(id) !== index))) problems.add(`two elements have the id ${id}`);
+  for (const attribute of ["aria-controls", "aria-labelledby", "aria-describedby", "for"])
+    for (const element of document.querySelectorAll(`[${attribute}]`))
+      if (!document.getElementById(element.getAttribute(attribute))) problems.add(`${attribute} names nothing: ${element.outerHTML.slice(0, 80)}`);
   const { scrollWidth, clientWidth } = document.documentElement;
   if (scrollWidth > clientWidth) problems.add(`scrolls sideways: ${scrollWidth} of ${clientWidth} pixels`);
   for (const cell of document.querySelectorAll("[data-cell]:not([data-ready])")) problems.add(`cell ${cell.dataset.cell} does not start`);

@@ -5,39 +5,46 @@ They go into .cache/site. A page whose model is not on this machine is left out,
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+from jumok import Ablate
 from jumok.data.catalogue import locate_entry
+from jumok.web.messages import Selection
+from jumok.web.saved_file import save_html
+from jumok.web.session import Start
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".cache" / "site"
 DOWNLOADED = ("smollm2",)
 STORY = "When Mary and John went to the store, John gave a drink to"
-PAGES = {
-    "translator": ("translator", "그녀는 어제 도서관에서 책을 읽었다", "--live"),
+PRONOUN = "The animal didn't cross the street because it was too tired"
+IT_TO_ANIMAL = Selection(13, 8, query=8, key=1)  # of all heads the one with the largest weight
+PAGES: dict[str, tuple[Start, dict[str, Any]]] = {
+    "translator": (Start("translator", "그녀는 어제 도서관에서 책을 읽었다"), {"live": True}),
     # the head with the largest effect of all 270
-    "ioi": ("smollm2", STORY, "--effects", "--edit", "Ablate(layer=1, head=5)"),
+    "ioi": (Start("smollm2", STORY, edits=(Ablate(layer=1, head=5),)), {"effects": True}),
+    "animal": (Start("smollm2", PRONOUN, selection=IT_TO_ANIMAL), {}),
 }
 
 
 def is_current(path: Path) -> bool:
-    """Return whether a page is newer than the package's code that writes it."""
-    newest = max(file.stat().st_mtime for file in (ROOT / "src" / "jumok" / "web").rglob("*") if file.is_file())
+    """Return whether a page is newer than this file and the package's code that writes it."""
+    sources = [Path(__file__), *(ROOT / "src" / "jumok" / "web").rglob("*")]
+    newest = max(file.stat().st_mtime for file in sources if file.is_file())
     return path.exists() and path.stat().st_mtime > newest
 
 
 def main() -> None:
     """Write the pages that are missing or old."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, (model, *arguments) in PAGES.items():
+    for name, (start, options) in PAGES.items():
         path = FOLDER / f"{name}.html"
-        if model in DOWNLOADED and locate_entry(model) is None:
-            sys.stdout.write(f"no page {name}: first run jumok data get {model}\n")
+        if start.model in DOWNLOADED and locate_entry(start.model) is None:
+            sys.stdout.write(f"no page {name}: first run jumok data get {start.model}\n")
         elif not is_current(path):
-            command = [sys.executable, "-m", "jumok", "look", model, *arguments, "--html", str(path)]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            save_html(path, start, **options)
             sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e6:.1f} MB\n")
 
 

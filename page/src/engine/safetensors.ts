@@ -1,4 +1,5 @@
-/** Reads a safetensors file: the length of its header (8 bytes), the header in JSON, then the numbers. */
+/** Reads a safetensors file: the length of its header (8 bytes), the header in JSON, then the numbers. A matrix of 8-bit
+ * integers has a scale for each row, which is the tensor NAME.scales (web/model_pack.py). */
 
 import { readFloats } from "../wire/floats";
 import { EngineError } from "./errors";
@@ -28,12 +29,19 @@ export function readSafetensors(file: Uint8Array): Map<string, Tensor> {
     if (numbers.length !== shape.reduce((size, axis) => size * axis, 1)) throw damaged();
     tensors.set(name, { shape, numbers });
   }
+  for (const [name, { shape, numbers }] of tensors) {
+    const scales = tensors.get(`${name}.scales`);
+    if (!scales) continue;
+    for (let index = 0; index < numbers.length; index++) numbers[index] *= scales.numbers[Math.floor(index / shape[1])];
+    tensors.delete(`${name}.scales`);
+  }
   return tensors;
 }
 
 function convertNumbers(bytes: Uint8Array, dtype: string): Float32Array {
   if (dtype === "F32") return readFloats(bytes, "float32");
   if (dtype === "F16") return readFloats(bytes, "float16");
+  if (dtype === "I8") return Float32Array.from(new Int8Array(bytes.buffer));
   if (dtype === "BF16") {
     const bits = Uint32Array.from(new Uint16Array(bytes.buffer), (half) => half << 16);
     return new Float32Array(bits.buffer);

@@ -71,7 +71,7 @@ export function SpeechCell({ data }: { data: SpeechData }) {
           </button>
         ))}
       </div>
-      <canvas ref={canvas} style={{ height: `${HEIGHT}px` }} />
+      <canvas ref={canvas} aria-hidden="true" style={{ height: `${HEIGHT}px` }} />
       <p class="transcript">
         <button type="button" class="main" onClick={play}>
           ▶ {words.play}

@@ -22,7 +22,8 @@ const LIMIT = 24;
 
 interface EngineScript {
   engine: typeof Engine;
-  files: { config: string; tokenizer: string; specials: string; weights: string }; // weights: safetensors in base64
+  openPack: (pack: string) => Promise<Engine.EngineModel>;
+  pack: string; // as web/model_pack.py writes it
 }
 
 let translator: Promise<(text: string, removed: Removed) => Translation> | null = null;
@@ -30,9 +31,8 @@ let translator: Promise<(text: string, removed: Removed) => Translation> | null 
 /** Load the engine and the model once. */
 export function loadTranslator(): Promise<(text: string, removed: Removed) => Translation> {
   translator ??= Promise.all(["engine", "translator"].map((name) => loadScript(locate(`assets/${name}.js`)))).then(async () => {
-    const { engine, files } = (globalThis as any).jumokLive as EngineScript;
-    const weights = new Uint8Array(await (await fetch(`data:application/octet-stream;base64,${files.weights}`)).arrayBuffer());
-    const model = engine.openModel({ config: JSON.parse(files.config), tokenizer: JSON.parse(files.tokenizer), specials: JSON.parse(files.specials), weights });
+    const { engine, openPack, pack } = (globalThis as any).jumokLive as EngineScript;
+    const model = await openPack(pack);
     return (text, removed) => translate(engine, model, text, removed);
   });
   return translator;

@@ -82,6 +82,7 @@ export function TranslatorCell({ data }: { data: TranslatorData }) {
   const layerNames = shown.maps[layer].map((_, number) => `${layer}.${number}`);
   const isLayerOut = layerNames.every((name) => removed.heads.includes(name));
   const [was, now] = [clean, shown].map(({ target }) => target.filter(Boolean).join(" "));
+  const [sure, unsure] = [clean, shown].map(({ probabilities }) => probabilities.reduce((product, value) => product * value, 1).toFixed(2));
   return (
     <div class="translator" onPointerEnter={() => void load()} onFocusIn={() => void load()}>
       <form
@@ -103,70 +104,70 @@ export function TranslatorCell({ data }: { data: TranslatorData }) {
           </button>
         ))}
       </p>
-      <div class="translation" data-stale={problem !== ""}>
-        <SourceWords source={clean.source} hidden={removed.tokens} weights={word === null ? null : shown.maps[layer][index][word]} onToggle={toggleToken} />
-        <p class="target" lang="en" aria-live="polite">
-          <span class="side">{words.english}</span>
-          {shown.target.map((english, position) =>
-            english ? (
-              <button
-                type="button"
-                key={position}
-                class="english"
-                aria-pressed={position === word}
-                data-new={english !== clean.target[position]}
-                title={words.probability(english, shown.probabilities[position].toFixed(2))}
-                onClick={() => setWord(position === word ? null : position)}
-                onPointerEnter={(event) => event.pointerType === "mouse" && setWord(position)}
-                onPointerLeave={(event) => event.pointerType === "mouse" && setWord(null)}
-              >
-                {english}
-              </button>
-            ) : null,
-          )}
-        </p>
-        <p class="hint" role="status">
-          <span>
-            {problem || (state === "loading" ? words.loadingModel : state === "failed" ? words.modelFailed : isEmpty(removed) ? words.wordsHint : was === now ? words.noChange : words.changed(was))}
-          </span>
-          {!isEmpty(removed) && (
-            <button type="button" onClick={() => void run(text, NOTHING)}>
-              {words.putAllBack}
-            </button>
-          )}
-        </p>
-      </div>
       <div class="cross">
-        <div class="heads">
-          <h3>{words.headsTitle}</h3>
-          {shown.maps.map((heads, number) => (
-            <div class="layer" key={number}>
-              <span>{words.layer(number)}</span>
-              {heads.map((map, position) => (
+        <div class="translation" data-stale={problem !== ""}>
+          <SourceWords source={clean.source} hidden={removed.tokens} weights={word === null ? null : shown.maps[layer][index][word]} onToggle={toggleToken} />
+          <p class="target" lang="en" aria-live="polite">
+            <span class="side">{words.english}</span>
+            {shown.target.map((english, position) =>
+              english ? (
                 <button
                   type="button"
                   key={position}
-                  aria-label={words.headName(number, position)}
-                  aria-pressed={layer === number && index === position}
-                  data-out={removed.heads.includes(`${number}.${position}`)}
-                  onClick={() => setHead([number, position])}
+                  class="english"
+                  aria-pressed={position === word}
+                  data-new={!clean.target.includes(english)}
+                  title={words.probability(english, shown.probabilities[position].toFixed(2))}
+                  onClick={() => setWord(position === word ? null : position)}
+                  onPointerEnter={(event) => event.pointerType === "mouse" && setWord(position)}
+                  onPointerLeave={(event) => event.pointerType === "mouse" && setWord(null)}
                 >
-                  <Thumbnail map={map} />
+                  {english}
                 </button>
-              ))}
+              ) : null,
+            )}
+          </p>
+          <p class="hint" role="status">
+            <span>
+              {problem || (state === "loading" ? words.loadingModel : state === "failed" ? words.modelFailed : isEmpty(removed) ? words.wordsHint : was === now ? words.noChange(sure, unsure) : words.changed(was))}
+            </span>
+            {!isEmpty(removed) && (
+              <button type="button" onClick={() => void run(text, NOTHING)}>
+                {words.putAllBack}
+              </button>
+            )}
+          </p>
+          <div class="heads">
+            <h3>{words.headsTitle}</h3>
+            {shown.maps.map((heads, number) => (
+              <div class="layer" key={number}>
+                <span>{words.layer(number)}</span>
+                {heads.map((map, position) => (
+                  <button
+                    type="button"
+                    key={position}
+                    aria-label={words.headName(number, position)}
+                    aria-pressed={layer === number && index === position}
+                    data-out={removed.heads.includes(`${number}.${position}`)}
+                    onClick={() => setHead([number, position])}
+                  >
+                    <Thumbnail map={map} />
+                  </button>
+                ))}
+              </div>
+            ))}
+            <p class="hint">{words.headsHint}</p>
+            <div class="actions">
+              <button type="button" class="main" onClick={() => toggle([`${layer}.${index}`], isOut)}>
+                {isOut ? words.putBack : words.takeAway}
+              </button>
+              <button type="button" onClick={() => toggle(layerNames, isLayerOut)}>
+                {isLayerOut ? words.putLayerBack : words.takeLayer}
+              </button>
             </div>
-          ))}
-          <p class="hint">{words.headsHint}</p>
-          <div class="actions">
-            <button type="button" class="main" onClick={() => toggle([`${layer}.${index}`], isOut)}>
-              {isOut ? words.putBack : words.takeAway}
-            </button>
-            <button type="button" onClick={() => toggle(layerNames, isLayerOut)}>
-              {isLayerOut ? words.putLayerBack : words.takeLayer}
-            </button>
           </div>
         </div>
-        <Map title={words.mapTitle(layer, index)} translation={shown} map={shown.maps[layer][index]} row={word} onRow={setWord} />
+        <Map title={words.mapTitle(layer, index)} isOut={isOut} translation={shown} map={shown.maps[layer][index]} row={word} onRow={setWord} />
       </div>
     </div>
   );
@@ -212,12 +213,23 @@ function groupWords(source: string[]): { text: string; positions: number[] }[] {
   return groups;
 }
 
-function Map({ title, translation, map, row, onRow }: { title: string; translation: Translation; map: number[][]; row: number | null; onRow: (row: number | null) => void }) {
+interface MapProps {
+  title: string;
+  isOut: boolean;
+  translation: Translation;
+  map: number[][];
+  row: number | null;
+  onRow: (row: number | null) => void;
+}
+
+function Map({ title, isOut, translation, map, row, onRow }: MapProps) {
   const theme = useTheme();
   const { source, target } = translation;
   return (
-    <figure class="cross-map">
-      <figcaption>{title}</figcaption>
+    <figure class="cross-map" data-out={isOut}>
+      <figcaption>
+        {title} {isOut && <strong>{words.isOut}</strong>}
+      </figcaption>
       <div class="table-scroll">
         <table class="weights">
           <thead>

@@ -7,6 +7,7 @@ import gzip
 import json
 import struct
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,14 @@ def explain_missing_engine(loaded: AnyLoaded) -> str | None:
     return None
 
 
-def pack_model(loaded: AnyLoaded) -> str:
+def pack_model(loaded: AnyLoaded, quantize: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None) -> str:
     """Return a model as base64 of one gzip stream, which ``jumok.mountLive`` and the pages of ``--live`` read.
 
     The stream is the length of a head (4 bytes, little-endian), the head in JSON, and a safetensors file of 16-bit
     numbers. The head has config and tokenizer, the texts that the page shows about the model's computation, and the
     Korean of messages.
+    With ``quantize``, such as ``jumok.generate.quantize.quantize_rows``, a matrix NAME is stored as the 8-bit integers
+    that it returns, and the scales of its rows as NAME.scales.
 
     Raises:
         ArgumentError: If no page can compute the model.
@@ -67,7 +70,12 @@ def pack_model(loaded: AnyLoaded) -> str:
     if (problem := explain_missing_engine(loaded)) is not None:
         raise ArgumentError(problem)
     assert isinstance(loaded, Loaded)
-    tensors = {name: _shrink(tensor) for name, tensor in IdentityTable().collect_tensors(loaded.model).items()}
+    tensors = {}
+    for name, tensor in IdentityTable().collect_tensors(loaded.model).items():
+        if quantize is not None and tensor.ndim == 2:
+            tensors[name], tensors[f"{name}.scales"] = quantize(tensor.detach().cpu())
+        else:
+            tensors[name] = _shrink(tensor)
     with tempfile.TemporaryDirectory() as folder:
         files = loaded.require_tokenizer().save(folder)
         tokenizer, specials = (_read_json(files / name) for name in ("tokenizer.json", "tokenizer_config.json"))
