@@ -107,6 +107,7 @@ MISTAKES = [
     ["look", "tiny", "a b", "--html", "page.txt"],
     ["look", "tiny", "a b", "--live"],
     ["look", "tiny", "a b", "--html", "page.html", "--live", "--effects"],
+    ["look", "tiny", "a b", "--html", "page.html", "--second", "tiny"],
     ["look", "tiny", "a b", "--html", "page.html", "--edit", "Ablate"],
     ["look", "tiny", "a b", "--edit", "Ablate(layer=0)"],
     ["effect", "tiny", "a b", "--token", "zzz"],

@@ -30,11 +30,13 @@ pytestmark = pytest.mark.xdist_group("page")
 
 TEXT = "the cat sat; the cat"
 KOREAN = "나는 매일 학교에 간다"
+MODEL, EARLIER = "runs/mine", "runs/earlier"
 TOLERANCE = 2e-4  # of what is computed in float32 in another order; probabilities and weights differ less
 
 # asks the session of the file, and returns the heads of its answers with their buffers as lists of numbers
 ASK = """async ([asks, hello]) => {
-  const client = jumok.openLiveClient(document.getElementById("jumok-blob").textContent.trim(), hello);
+  const { models } = JSON.parse(document.getElementById("jumok-index").textContent);
+  const client = jumok.openLiveClient(document.getElementById("jumok-blob").textContent.trim(), { ...hello, models });
   const answers = [];
   for (const { ask, ...fields } of asks) {
     if (fields.contrast === "last") fields.contrast = answers.findLast(({ body }) => body?.contrast).body.contrast;
@@ -46,11 +48,11 @@ ASK = """async ([asks, hello]) => {
 }"""
 
 
-def save_gpt(folder: Path) -> Path:
+def save_gpt(folder: Path, positions: str = "rotary") -> Path:
     """Write an untrained GPT, as a user's own run, whose parameters are 16-bit numbers."""
     torch.manual_seed(5)
     config = GPTConfig(
-        vocabulary=256, length=96, width=24, layers=2, heads=4, groups=2, hidden=32, positions="rotary", norm="rms"
+        vocabulary=256, length=96, width=24, layers=2, heads=4, groups=2, hidden=32, positions=positions, norm="rms"
     )
     model = GPT(config)
     with torch.no_grad():
@@ -60,14 +62,22 @@ def save_gpt(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def live_pages(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ShownPage]]:
-    """Two files with a model, opened from disk: a run of the user's own, and the translator in Korean."""
-    folder = tmp_path_factory.mktemp("live")
-    model = save_gpt(folder / "mine")
-    paths = {
-        "gpt": save_html(folder / "gpt.html", Start(str(model), TEXT), live=True),
-        "translator": save_html(folder / "translator.html", Start("translator", KOREAN, language="ko"), live=True),
-    }
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs of the user's own."""
+    created = tmp_path_factory.mktemp("live")
+    save_gpt(created / MODEL)
+    save_gpt(created / EARLIER, "alibi")
+    return created
+
+
+@pytest.fixture(scope="module")
+def live_pages(browser: Browser, folder: Path) -> Iterator[dict[str, ShownPage]]:
+    """Two files with models, opened from disk: the runs, and the translator in Korean."""
+    with contextlib.chdir(folder):
+        paths = {
+            "gpt": save_html(folder / "gpt.html", Start(MODEL, TEXT), live=True, second=EARLIER),
+            "translator": save_html(folder / "translator.html", Start("translator", KOREAN, language="ko"), live=True),
+        }
     pages = {}
     for name, path in paths.items():
         pages[name] = ShownPage(browser, offline=True)
@@ -77,9 +87,9 @@ def live_pages(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> It
         shown.close()
 
 
-@pytest.fixture(scope="module")
-def own_model(live_pages: dict[str, ShownPage], tmp_path_factory: pytest.TempPathFactory) -> str:
-    return json.loads(live_pages["gpt"].page.locator("#jumok-index").text_content() or "")["model"]
+@pytest.fixture(autouse=True)
+def work_beside_the_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)  # the session of Python lists ./runs
 
 
 def ask_python(model: str, asks: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -184,11 +194,11 @@ def change_randomly(text: str, seed: int) -> str:
     return (text or "a")[:60]
 
 
-def list_contrast_asks(texts: list[str]) -> list[dict[str, Any]]:
-    """Return asks about second texts; the last contrast is the one whose maps are asked for."""
+def list_contrast_asks(inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return asks about second inputs; the last contrast is the one whose maps are asked for."""
     asks: list[dict[str, Any]] = []
-    for text in texts:
-        two = {"run": 1, "text": text}
+    for second in inputs:
+        two = {"run": 1, **second}
         asks.append({"ask": "contrast", **two})
         asks += [{"ask": "sweep", **two, "part": part} for part in ("attention", "mlp", "residual")]
         patches = [
@@ -205,7 +215,7 @@ def list_contrast_asks(texts: list[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["gpt", "translator"])
-def test_the_file_answers_like_the_python_session(live_pages: dict[str, ShownPage], own_model: str, name: str) -> None:
+def test_the_file_answers_like_the_python_session(live_pages: dict[str, ShownPage], name: str) -> None:
     if name == "gpt":
         edits: list[Edit] = [
             Ablate(layer=0, head=1, by="mean"),
@@ -213,15 +223,19 @@ def test_the_file_answers_like_the_python_session(live_pages: dict[str, ShownPag
             Scale(layer=1, head=1, temperature=0.5),
             Remask(layer=1, head=0, mask=causal & window(4)),
         ]
-        model, text, site, query = own_model, "a cat, 고양이; a cat", 1, 9
-        second_texts = ["a cot, 고양이; a cat", "a horse, 강아지; a horse"]
+        model, text, site, query = MODEL, "a cat, 고양이; a cat", 1, 9
+        second = [{"model": EARLIER}, {"text": "a horse, a cat", "model": EARLIER}]
+        second += [{"text": "a horse, 강아지; a horse"}]
         aligned = [change_randomly(text, seed) for seed in range(20)]
     else:
         edits = [Ablate(layer="decoder.1.cross"), KnockOut(layer="encoder.1.attention", key=2)]
         model, text, site, query = "translator", "우리는 도서관에서 책을 읽는다", 5, 4
-        second_texts, aligned = ["우리는 학교에서 책을 읽는다", "나는 매일 병원에 간다"], []
+        second, aligned = [{"text": "우리는 학교에서 책을 읽는다"}, {"text": "나는 매일 병원에 간다"}], []
     asks = list_asks(model, text, [edit.to_json() for edit in edits], site, query)
-    asks += list_contrast_asks(second_texts) + [{"ask": "contrast", "run": 1, "text": other} for other in aligned]
+    asks += list_contrast_asks(second) + [{"ask": "contrast", "run": 1, "text": other} for other in aligned]
+    if name == "gpt":
+        asks.append({"ask": "run", "model": EARLIER, "text": text})
+        asks.append({"ask": "steps", "run": 2, "site": 1, "head": 1, "show": "clean", "query": query})
     refused = [{"edit": "Ablate", "layer": 99}, {"edit": "Scale", "layer": edits[0].layer, "temperature": 1e-300}]
     asks += [{"ask": "run", "model": model, "text": text, "edits": [edit]} for edit in refused]
     hello = {"model": model, "text": text, "language": "ko" if name == "translator" else "en"}
@@ -254,19 +268,17 @@ def type_text(shown: ShownPage, text: str) -> None:
     shown.page.keyboard.press("Enter")
 
 
-def test_a_reader_types_edits_measures_and_saves(
-    live_pages: dict[str, ShownPage], own_model: str, browser: Browser
-) -> None:
+def test_a_reader_types_edits_measures_and_saves(live_pages: dict[str, ShownPage], browser: Browser) -> None:
     shown, page = live_pages["gpt"], live_pages["gpt"].page
     assert len(page.workers) > 0, "long work would freeze the page"
     text = "a dog; a d"
     edit = Ablate(layer=1, head=2)
-    with jumok.Lens(own_model) as lens:
+    with jumok.Lens(MODEL) as lens:
         clean = lens.run(text, logits=True).logits[0, -1].softmax(-1)
         edited = lens.run(text, logits=True, edits=[edit]).logits[0, -1].softmax(-1)
         written = lens.generate(text, limit=12).token_ids
         labels = label_tokens(lens.tokenizer, [*text.encode(), *written])[len(text) :]
-    effects = jumok.effect(own_model, text)
+    effects = jumok.effect(MODEL, text)
 
     type_text(shown, text)
     page.wait_for_function("count => document.querySelectorAll('.jk-chips button').length === count", arg=len(text))

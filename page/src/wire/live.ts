@@ -18,6 +18,7 @@ import {
   measureCell,
   measureHeads,
   openModel,
+  type PassInput,
   prepareAnswer,
   prepareText,
   type Profile,
@@ -74,23 +75,32 @@ class Job {
   }
 }
 
+/** A model of the page. */
+export interface LiveModel {
+  name: string;
+  pack: ModelPack;
+  model: EngineModel;
+  profile: Profile | null; // of its heads on built-in texts
+}
+
 export class LiveSession {
-  private readonly model: EngineModel;
+  private readonly models: LiveModel[];
+  private shown: LiveModel; // the model of the run
   private readonly jobs = new Set<Job>(); // that wait or run
   private turn: Promise<unknown> = Promise.resolve();
   private run: LiveRun | null = null;
   private contrast: LiveContrast | null = null; // of the input of the run
   private lastNumber = 0;
   private lastContrast = 0;
-  private profile: Profile | null = null;
   private kinds: Kinds | null = null; // of the clean pass of the run
 
   constructor(
-    private readonly pack: ModelPack,
+    packs: ModelPack[],
     private readonly hello: Hello,
     private readonly send: Send,
   ) {
-    this.model = openModel(pack.files);
+    this.models = packs.map((pack, index) => ({ name: hello.models[index].name, pack, model: openModel(pack.files), profile: null }));
+    this.shown = this.models[0];
   }
 
   handle(ask: Ask): void {
@@ -135,7 +145,7 @@ export class LiveSession {
   }
 
   private translate(ask: Ask, message: string): string {
-    return this.chooseLanguage(ask) === "ko" ? translate(message, this.pack.messages) : message;
+    return this.chooseLanguage(ask) === "ko" ? translate(message, this.shown.pack.messages) : message;
   }
 
   private answerAtOnce(ask: Ask): Promise<Answer | null> | Answer | null {
@@ -149,7 +159,7 @@ export class LiveSession {
         return { body: {} };
       case "layers": {
         const run = this.requireRun(ask);
-        return { body: describeLayers(this.model, run.getPass(ask.show), ask.sequence, ask.position) };
+        return { body: describeLayers(run.model, run.getPass(ask.show), ask.sequence, ask.position) };
       }
     }
     const run = this.requireRun(ask);
@@ -166,7 +176,8 @@ export class LiveSession {
 
   private async answerRun(job: Job): Promise<Answer> {
     const { ask } = job;
-    const { model } = this;
+    const shown = this.findModel(ask.model);
+    const { model } = shown;
     const begin = performance.now();
     const text: string = ask.text ?? this.hello.text;
     const { tokens, unknown, note } = prepareText(model, text, this.chooseLanguage(ask));
@@ -191,40 +202,55 @@ export class LiveSession {
       input = { source: [...tokens, ...written] };
     }
 
-    const before = this.run?.parts.clean;
+    const before = this.shown === shown ? this.run?.parts.clean : undefined;
     const isSame = before !== undefined && JSON.stringify(before.input) === JSON.stringify(input);
     if (!isSame) this.kinds = this.contrast = null;
     await job.report(0, 0, "running");
     const clean = isSame ? before : forward(model, input, { logits: MAX_PREDICTIONS });
     await job.report(0, 0, "running");
     const edited = edits.length ? forward(model, input, { edits, reuse: clean, logits: MAX_PREDICTIONS }) : null;
-    const editedAnswer = edits.length && model.isEncoderDecoder ? this.answerAgain(tokens, edits, notes) : null;
+    const editedAnswer = edits.length && model.isEncoderDecoder ? this.answerAgain(model, tokens, edits, notes) : null;
     const seconds = (performance.now() - begin) / 1000;
     const number = ++this.lastNumber;
-    this.run = new LiveRun(model, { number, name: this.hello.model, text, unknown, notes: notes.map((note) => this.translate(ask, note)), edits, generated, clean, edited, editedAnswer, seconds }, this.pack.texts);
+    this.shown = shown;
+    this.run = new LiveRun(model, { number, name: shown.name, text, unknown, notes: notes.map((note) => this.translate(ask, note)), edits, generated, clean, edited, editedAnswer, seconds }, shown.pack.texts);
     return { body: this.run.run };
   }
 
   /** Compare the input of a run with a second text, or patch parts of one into the other. */
   private async answerContrast(job: Job, run: LiveRun): Promise<Answer> {
     const { ask, report } = { ask: job.ask, report: job.report.bind(job) };
-    if ((ask.model ?? this.hello.model) !== this.hello.model) throw new AskError(`there is no model '${ask.model}' in the list of models`, "invalid");
-    if ((ask.text ?? null) === null) throw new AskError("there is nothing to compare; give a second text or a second model", "invalid");
-    if (this.contrast?.text !== ask.text) {
-      const source = prepareText(this.model, ask.text, this.chooseLanguage(ask)).tokens;
-      const input = this.model.isEncoderDecoder ? { source, target: prepareAnswer(this.model, source).target } : { source };
-      this.contrast = new LiveContrast(++this.lastContrast, ask.text, run, forward(this.model, input, { logits: MAX_PREDICTIONS }));
+    const other = this.findModel(ask.model ?? this.shown.name);
+    const text: string | null = ask.text ?? null;
+    if (text === null && other === this.shown) throw new AskError("there is nothing to compare; give a second text or a second model", "invalid");
+    if (this.contrast?.key !== JSON.stringify([other.name, text])) {
+      const input = this.prepareSecond(run, other.model, text, ask);
+      this.contrast = new LiveContrast(++this.lastContrast, text, run, other, input);
     }
     if (ask.ask === "sweep") return this.contrast!.sweep(ask, report);
     return ask.ask === "patch" ? this.contrast!.measurePatches(ask) : this.contrast!.describe(ask, report);
   }
 
+  /** Return the second input; the same text is read with the answer of the first model, where both have the same tokens. */
+  private prepareSecond(run: LiveRun, model: EngineModel, text: string | null, ask: Ask): PassInput {
+    const { tokens: source } = prepareText(model, text ?? run.parts.text, this.chooseLanguage(ask));
+    const first = run.parts.clean.input;
+    if (text === null && String(first.source.slice(0, source.length)) === String(source)) return first;
+    return model.isEncoderDecoder ? { source, target: prepareAnswer(model, source).target } : { source };
+  }
+
+  private findModel(name: string | null | undefined): LiveModel {
+    const found = this.models.find((model) => model.name === (name ?? this.hello.model));
+    if (!found) throw new AskError(`there is no model '${name}' in the list of models`, "invalid");
+    return found;
+  }
+
   /** Return the translation that the model writes under the edits; null if they name positions that it does not reach. */
-  private answerAgain(source: number[], edits: Edit[], notes: string[]): string | null {
+  private answerAgain(model: EngineModel, source: number[], edits: Edit[], notes: string[]): string | null {
     try {
-      const tokens = [...generate(this.model, { source }, { edits, limit: ANSWER_TOKENS })];
+      const tokens = [...generate(model, { source }, { edits, limit: ANSWER_TOKENS })];
       const text = tokens.filter(({ isEnd }) => !isEnd).map(({ token }) => token);
-      return this.model.tokenizer!.decode(text);
+      return model.tokenizer!.decode(text);
     } catch (error) {
       if (!(error instanceof EngineError)) throw error;
       notes.push(`the model cannot write an answer under these edits: ${error.message}`);
@@ -235,17 +261,19 @@ export class LiveSession {
   /** Classify every head of the clean pass; the profile of the model on built-in texts is computed once. */
   private async classify(job: Job, run: LiveRun): Promise<Kinds> {
     if (this.kinds) return this.kinds;
-    if (!this.model.isEncoderDecoder && !this.profile) {
-      const total = this.pack.sentences.english.length + this.pack.sentences.korean.length + 1;
-      const work = buildProfile(this.model, this.pack.sentences);
+    const { shown } = this;
+    const { model, pack } = shown;
+    if (!model.isEncoderDecoder && !shown.profile) {
+      const total = pack.sentences.english.length + pack.sentences.korean.length + 1;
+      const work = buildProfile(model, pack.sentences);
       for (let [step, done] = [work.next(), 1]; ; step = work.next(), done++) {
-        if (step.done) this.profile = step.value;
+        if (step.done) shown.profile = step.value;
         if (step.done) break;
         await job.report(done, total, "classifying");
       }
     }
     const heads: Kinds["heads"] = [];
-    for (const facts of describeKinds(this.model, run.parts.clean, this.profile)) {
+    for (const facts of describeKinds(model, run.parts.clean, shown.profile)) {
       heads.push(facts);
       await job.report(heads.length, run.run.model.heads, "classifying");
     }
@@ -257,9 +285,9 @@ export class LiveSession {
     const { over, by = "zero", site, query, key } = job.ask;
     if (over === "edges") throw new AskError("a page that computes by itself measures no edges", "invalid");
     const begin = performance.now();
-    const { clean } = run.parts;
-    const metric = chooseMetric(this.model, clean, job.ask.metric);
-    const work = over === "cell" ? measureCell(this.model, clean, metric, site, query, key) : measureHeads(this.model, clean, metric, by);
+    const { model, parts: { clean } } = run;
+    const metric = chooseMetric(model, clean, job.ask.metric);
+    const work = over === "cell" ? measureCell(model, clean, metric, site, query, key) : measureHeads(model, clean, metric, by);
     const rows: (HeadEffect | EffectRow)[] = [];
     for (const row of work) {
       rows.push(row);
@@ -268,7 +296,7 @@ export class LiveSession {
     return {
       over,
       by,
-      metric: describeMetric(this.model, metric, (clean.input.target ?? clean.input.source).length),
+      metric: describeMetric(model, metric, (clean.input.target ?? clean.input.source).length),
       clean: metric.clean,
       seconds: (performance.now() - begin) / 1000,
       rows: over === "cell" ? (rows as EffectRow[]) : rankEffects(rows),

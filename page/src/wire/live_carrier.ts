@@ -10,9 +10,9 @@ import type { Ask } from "./run_answers";
 
 type Send = (head: Record<string, any>, buffers: Buffers) => void;
 
-/** What the page sends to the worker first: the model in base64, and what the page shows first. */
+/** What the page sends to the worker first: the models in base64, and what the page shows first. */
 interface WorkerStart {
-  packed: string;
+  packed: string; // separated by spaces, in the order of `hello.models`
   hello: Hello;
 }
 
@@ -63,7 +63,8 @@ export function serveWorker(scope: WorkerScope): void {
 }
 
 function openSession({ packed, hello }: WorkerStart, send: Send): (ask: Ask) => void {
-  const session = unpackModel(decodeBase64(packed)).then((pack) => new LiveSession(pack, hello, send));
+  const packs = packed.split(/\s+/).map((pack) => unpackModel(decodeBase64(pack)));
+  const session = Promise.all(packs).then((unpacked) => new LiveSession(unpacked, hello, send));
   return (ask) =>
     void session.then(
       (opened) => opened.handle(ask),

@@ -74,10 +74,8 @@ function writeEdit(edit: Edit): string {
   return `${edit.edit}(${fields.join(", ")})`;
 }
 
-/** Two inputs of one model, and the tokens whose logits are compared. */
+/** Two inputs, and the tokens whose logits are compared. */
 export interface TwoInputs {
-  model: EngineModel;
-  name: string; // of the model
   clean: WrittenInput;
   corrupted: WrittenInput;
   right: number;
@@ -89,14 +87,18 @@ export interface TwoInputs {
 interface WrittenInput {
   text: string;
   input: PassInput;
+  model: EngineModel;
+  name: string; // of the model
 }
 
 /** Return a program that patches every part of the first input, one at a time. */
 export function writeSweep(inputs: TwoInputs, part: PatchPart): string {
-  const { partners, corrupted } = inputs;
+  const { partners, clean, corrupted } = inputs;
   const sides = (corrupted.input.target ? ["source", "target"] : ["source"]) as Sequence[];
   const isEqual = sides.every((side) => partners[side].every((partner, position) => partner === position));
-  const settings = [...(part === "residual" ? [] : [`part="${part}"`]), "metric=metric", ...(isEqual ? [] : ["partners=partners"])];
+  const settings = [...(part === "residual" ? [] : [`part="${part}"`]), "metric=metric"];
+  if (clean.model !== corrupted.model) settings.push(`source_model=${quotePython(clean.name)}`);
+  if (!isEqual) settings.push("partners=partners");
   const lines = writeInputs(inputs, "sweep_patches");
   if (!isEqual) {
     const list = (side: Sequence) => `[${partners[side].map((partner) => partner ?? "None").join(", ")}]`;
@@ -104,7 +106,7 @@ export function writeSweep(inputs: TwoInputs, part: PatchPart): string {
   }
   const column = part === "attention" ? "head" : "position";
   lines.push(
-    `sweep = sweep_patches(${[quotePython(inputs.name), "clean", "corrupted", ...settings].join(", ")})`,
+    `sweep = sweep_patches(${[quotePython(corrupted.name), "clean", "corrupted", ...settings].join(", ")})`,
     'print(f"clean {sweep.clean:.4f}, corrupted {sweep.corrupted:.4f}")',
     "restored = sweep.recovered.nan_to_num()",
     "for index in restored.flatten().argsort(descending=True)[:10].tolist():",
@@ -118,12 +120,15 @@ export function writeSweep(inputs: TwoInputs, part: PatchPart): string {
 export function writePatches(inputs: TwoInputs, patches: Edit[]): string {
   const kept = [...new Set(patches.map(({ part }) => quotePython(KEPT_WORDS[(part ?? "attention") as PatchPart])))].sort();
   const keep = kept.length > 1 ? `, keep=(${kept.join(", ")})` : kept.length ? `, keep=${kept[0]}` : "";
-  const spread = inputs.clean.input.target ? "*" : "";
+  const { clean, corrupted } = inputs;
+  const spread = clean.input.target ? "*" : "";
+  const isSame = clean.model === corrupted.model;
+  const lenses = [...(isSame ? [] : [`jumok.Lens(${quotePython(clean.name)}) as source_lens`]), `jumok.Lens(${quotePython(corrupted.name)}) as lens`];
   const lines = writeInputs(inputs, patches.length ? "Patch" : "");
   lines.push(
-    `with jumok.Lens(${quotePython(inputs.name)}) as lens:`,
+    `with ${lenses.join(", ")}:`,
     "    metric = metric.resolve_tokens(lens.tokenizer)",
-    `    source = lens.run(${spread}clean${keep}, logits=True)`,
+    `    source = ${isSame ? "lens" : "source_lens"}.run(${spread}clean${keep}, logits=True)`,
     `    captures = {"clean": source, "corrupted": lens.run(${spread}corrupted, logits=True)}`,
   );
   if (patches.length) {
@@ -134,18 +139,18 @@ export function writePatches(inputs: TwoInputs, patches: Edit[]): string {
   return `${lines.join("\n")}\n`;
 }
 
-function writeInputs({ model, clean, corrupted, right, wrong, position }: TwoInputs, imported: string): string[] {
+function writeInputs({ clean, corrupted, right, wrong, position }: TwoInputs, imported: string): string[] {
   const lines = clean.input.target ? ["import torch\n", "import jumok"] : ["import jumok"];
   if (imported) lines.push(`from jumok.lens import ${imported}`);
   lines.push("from jumok.lens.effects.metrics import LogitDifference\n");
-  lines.push(`clean = ${writeInput(model, clean)}`, `corrupted = ${writeInput(model, corrupted)}`);
+  lines.push(`clean = ${writeInput(clean)}`, `corrupted = ${writeInput(corrupted)}`);
   const at = position === -1 ? "" : `, position=${position}`;
-  lines.push(`metric = LogitDifference(${writeToken(model, right)}, ${writeToken(model, wrong)}${at})`);
+  lines.push(`metric = LogitDifference(${writeToken(corrupted.model, right)}, ${writeToken(corrupted.model, wrong)}${at})`);
   return lines;
 }
 
 /** Return a text, its tokens where generated ones follow it, or the text with what the decoder reads. */
-function writeInput({ tokenizer }: EngineModel, { text, input: { source, target } }: WrittenInput): string {
+function writeInput({ text, input: { source, target }, model: { tokenizer } }: WrittenInput): string {
   if (target) return `(${quotePython(text)}, torch.tensor([[${target.join(", ")}]]))`;
   return String(tokenizer!.encode(text)) === String(source) ? quotePython(text) : `[${source.join(", ")}]`;
 }

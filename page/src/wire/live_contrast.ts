@@ -1,12 +1,13 @@
 /** Two inputs side by side, computed by the engine: what web/answers/contrast.py answers in Python. */
 
 import { alignTokens, type Pair, pairPositions, type Partners } from "../contrast/align";
-import { addExponentials, encodeToken, type EngineModel, type EnginePass, forward, labelTokens, measureDivergence } from "../engine";
+import { addExponentials, encodeToken, type EngineModel, type EnginePass, forward, labelTokens, measureDivergence, type PassInput } from "../engine";
 import type { Candidate, Contrast, ContrastMetric, Edit, Pass, Patched, PatchedPart, PatchPart, Sequence, SharedCandidate, Sweep } from "../protocol";
 import { AskError } from "./client";
 import { type TwoInputs, writePatches, writeSweep } from "./live_code";
 import type { StoredMap } from "./file_maps";
-import type { LiveRun } from "./live_run";
+import type { LiveModel } from "./live";
+import { type LiveRun, MAX_PREDICTIONS } from "./live_run";
 import { type Answer, type Ask, RunAnswers } from "./run_answers";
 
 const CANDIDATES = 5;
@@ -27,17 +28,26 @@ export class LiveContrast {
   private readonly labels: Record<Sequence, string[]>;
   private readonly first: EnginePass;
 
+  private readonly second: EnginePass;
+  private readonly model: EngineModel; // that reads the second input
+
   constructor(
     readonly number: number,
-    readonly text: string,
+    private readonly text: string | null, // null: that of the run
     private readonly run: LiveRun,
-    private readonly second: EnginePass,
+    private readonly other: LiveModel,
+    input: PassInput,
   ) {
     this.first = run.parts.clean;
+    this.model = other.model;
+    checkShapes(run, other);
+    this.second = forward(other.model, input, { logits: MAX_PREDICTIONS });
     const { source, target } = this.second.input;
     const tokenizer = this.model.tokenizer!;
     this.labels = { source: labelTokens(tokenizer, source), target: target ? [run.run.target[0], ...labelTokens(tokenizer, target.slice(1))] : [] };
-    this.partners = { source: alignTokens(this.first.input.source, source), target: alignTokens(this.first.input.target ?? [], target ?? []) };
+    this.partners = this.isSameModel
+      ? { source: alignTokens(this.first.input.source, source), target: alignTokens(this.first.input.target ?? [], target ?? []) }
+      : { source: alignTokens(run.run.source, this.labels.source), target: alignTokens(run.run.target, this.labels.target) };
     this.pairs = {
       source: pairPositions(this.first.input.source.length, this.partners.source),
       target: pairPositions(this.first.input.target?.length ?? 0, this.partners.target),
@@ -49,8 +59,13 @@ export class LiveContrast {
     this.scores = [this.first, this.second].map((pass) => readLogits(pass, this.position)) as [Float32Array, Float32Array];
   }
 
-  private get model(): EngineModel {
-    return this.run.model;
+  /** What a contrast of a run is found by. */
+  get key(): string {
+    return JSON.stringify([this.other.name, this.text]);
+  }
+
+  private get isSameModel(): boolean {
+    return this.model === this.run.model;
   }
 
   /** Answer an ask about the aligned maps. */
@@ -63,7 +78,7 @@ export class LiveContrast {
     const changes = await this.compareHeads(report);
     const body: Contrast = {
       contrast: this.number,
-      model: this.run.run.model.name,
+      model: this.other.name,
       source: this.labels.source,
       target: this.labels.target,
       pairs: this.pairs,
@@ -129,16 +144,14 @@ export class LiveContrast {
 
   /** Return what a program needs to compute this again. */
   private nameInputs({ right, wrong }: Tokens): TwoInputs {
-    const { model, position, partners, text } = this;
+    const { model, position, partners } = this;
     const { run, parts } = this.run;
     const [first, second] = [this.first.input, this.second.input];
     // counted from the end, unless the ends differ
     const isCounted = position < 0 || (first.target ?? []).length !== (second.target ?? []).length;
     return {
-      model,
-      name: run.model.name,
-      clean: { text: parts.text, input: first },
-      corrupted: { text, input: second },
+      clean: { text: parts.text, input: first, model: this.run.model, name: run.model.name },
+      corrupted: { text: this.text ?? parts.text, input: second, model, name: this.other.name },
       right,
       wrong,
       position: isCounted ? position : position - (second.target ?? second.source).length,
@@ -218,7 +231,7 @@ export class LiveContrast {
 
   /** Return at how many first positions both inputs have the same vectors: equal tokens of a causal model. */
   private countEqualPositions(): number {
-    if (this.second.input.target || this.model.sites.some(({ isCausal }) => !isCausal)) return 0;
+    if (!this.isSameModel || this.second.input.target || this.model.sites.some(({ isCausal }) => !isCausal)) return 0;
     const [first, second] = [this.first.input.source, this.second.input.source];
     let equal = 0;
     while (equal < Math.min(first.length, second.length) && first[equal] === second[equal]) equal++;
@@ -244,6 +257,19 @@ export class LiveContrast {
       }
     return new Float32Array(distances);
   }
+}
+
+/** Refuse two models that have other attentions or predict other tokens. */
+function checkShapes({ model, run }: LiveRun, { model: other, name }: LiveModel): void {
+  const shapes = [model, other].map(({ sites }) => sites.map(({ name, heads }) => `${name} ${heads}`));
+  if (String(shapes[0]) !== String(shapes[1])) {
+    const [first, second] = [model, other].map(({ sites }) => [sites.length, sites.reduce((sum, { heads }) => sum + heads, 0)]);
+    throw new AskError(
+      `${run.model.name} has ${first[0]} attentions with ${first[1]} heads in all and ${name} ${second[0]} with ${second[1]}, or they have other names; compare two models of the same shape`,
+      "invalid",
+    );
+  }
+  if (model.vocabulary !== other.vocabulary) throw new AskError("the two models predict from different vocabularies", "invalid");
 }
 
 /** The maps of both inputs with a row and a column for each pair of positions. */

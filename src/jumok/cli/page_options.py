@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SERVER_OPTIONS = ("host", "port", "allowed_hosts", "without_browser")
 # what the page shows by itself, or what the user chooses there
 OPEN_OPTIONS = ("language", "begin")
-HTML_OPTIONS = ("language", "begin", "layer", "head", "live", "effects")  # the head to show first
+HTML_OPTIONS = ("language", "begin", "layer", "head", "live", "second", "effects")  # the head to show first
 PAGE_OPTIONS = ("is_open", "html", "edits")
 
 HOST_NAME = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -44,6 +44,7 @@ class PageOptions:
         port: Its port; None chooses one.
         allowed_hosts: Further names under which browsers reach it.
         live: Whether the file contains the model.
+        second: A second model for this file.
         effects: Whether effects are measured for the file.
         edits: The edits to begin with, as they are written in Python.
     """
@@ -55,6 +56,7 @@ class PageOptions:
     allowed_hosts: tuple[str, ...]
     without_browser: bool
     live: bool = False
+    second: str | None = None
     effects: bool = False
     edits: tuple[str, ...] = ()
 
@@ -65,6 +67,7 @@ def add_page_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--open", "is_open", is_flag=True),
         click.option("--html", type=click.Path(path_type=Path, dir_okay=False)),
         click.option("--live", is_flag=True),
+        click.option("--second", metavar="MODEL"),
         click.option("--effects", is_flag=True),
         click.option("--edit", "edits", metavar="EDIT", multiple=True),
         add_server_options,
@@ -107,6 +110,8 @@ def check_page_options(context: click.Context, page: PageOptions) -> None:
             raise click.UsageError(f"{options[name]} is for the file of a page; add --html page.html")
     if page.edits and not page.is_open and page.html is None:
         raise click.UsageError("--edit changes what a page shows; add --open, or --html page.html")
+    if page.second is not None and not page.live:
+        raise click.UsageError("--second is for a file with the model; add --live")
     if page.live and page.effects:
         raise click.UsageError("a page with --live measures effects by itself; leave out --effects")
     if page.is_open:
@@ -170,7 +175,14 @@ def write_page(path: Path, page: PageOptions, options: LookOptions) -> None:
         start = Start(model, text, edits=edits, language=get_chosen_language(), begin=options.begin or 0.0)
         layer = None if options.layer is None else parse_layer(options.layer)
         written = save_html(
-            path, start, layer=layer, head=options.head, live=page.live, effects=page.effects, progress=report
+            path,
+            start,
+            layer=layer,
+            head=options.head,
+            live=page.live,
+            effects=page.effects,
+            second=page.second,
+            progress=report,
         )
     CommandOutput().print_written([written])
 

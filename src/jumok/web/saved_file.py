@@ -12,12 +12,12 @@ import gzip
 import html
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from jumok import __version__
 from jumok.errors import ArgumentError
@@ -34,7 +34,7 @@ from .inspection import Inspection, inspect_model, read_page_edits
 from .messages import Over, Selection, encode_json
 from .model_list import list_models, simplify_reads
 from .model_pack import explain_missing_engine, pack_model
-from .opened_model import Pass, open_listed_model
+from .opened_model import OpenedModel, Pass, open_listed_model
 from .saved_layers import store_layers
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
 from .saved_vectors import VectorStore
@@ -73,6 +73,7 @@ def save_html(
     head: int | None = None,
     max_bytes: int = MAX_LONG_BYTES,
     live: bool = False,
+    second: str | None = None,
     effects: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
@@ -85,6 +86,7 @@ def save_html(
             whose maps do not all fit, its maps are stored first.
         max_bytes: The largest number of bytes, before compression, for the maps of an input whose maps do not all fit.
         live: Write the model into the file, so that it runs other texts and edits by itself.
+        second: Another model for this file, with which the first one can be compared.
         effects: Measure the effects of heads and edges on the prediction without edits, and store them.
         progress: Called with the finished and all steps (0: not known); an exception that it raises stops the work.
 
@@ -103,15 +105,16 @@ def save_html(
         if progress is not None:
             progress(done, total)
 
-    listed = next(iter(list_models(start.model).values()))
-    opened = open_listed_model(listed, start.tokenizer)
-    if live and (problem := explain_missing_engine(opened.loaded)) is not None:
-        raise ArgumentError(problem)  # before a large model runs
+    models = [_open_model(start.model, start.tokenizer), *([] if second is None else [_open_model(second)])]
+    opened = models[0]
+    for model in models if live else ():
+        if (problem := explain_missing_engine(model.loaded)) is not None:
+            raise ArgumentError(problem)  # before a large model runs
     edits = [edit if isinstance(edit, Edit) else read_page_edits([edit])[0] for edit in start.edits]
     inspection = inspect_model(opened, 1, None, start.text, edits, 0, report, begin=start.begin)
     selection = _select_head(inspection, start.selection, layer, head)
     if live:
-        content = build_live_html(inspection, selection=selection, language=start.language)
+        content = build_live_html(inspection, models[1:], selection=selection, language=start.language)
     else:
         _classify(inspection, report)
         if effects:
@@ -176,19 +179,28 @@ def build_html(
     return _assemble("file", index, base64.b64encode(compressed).decode("ascii"), inspection.opened.name)
 
 
+def _open_model(model: Any, tokenizer: object = None) -> OpenedModel:
+    return open_listed_model(next(iter(list_models(model).values())), tokenizer)
+
+
 def build_live_html(
-    inspection: Inspection, *, selection: Selection | None = None, language: messages.Language | None = None
+    inspection: Inspection,
+    others: Sequence[OpenedModel] = (),
+    *,
+    selection: Selection | None = None,
+    language: messages.Language | None = None,
 ) -> bytes:
-    """Return an HTML file with the model of a run, which begins with the input and the edits of the run.
+    """Return an HTML file with the model of a run and others, which begins with the input and the edits of the run.
 
     Raises:
         ArgumentError: If no page can compute the model, or an edit reads another capture.
     """
-    packed = pack_model(inspection.opened.loaded)
+    packed = " ".join(pack_model(opened.loaded) for opened in (inspection.opened, *others))
     for edit in inspection.edits:
         if getattr(edit, "source", None) is not None:
             raise ArgumentError(f"a live page has no capture that {type(edit).__name__} could read; leave the edit out")
     hello = _describe_file(inspection, [], selection, language, carrier="live")  # the page knows what it can
+    hello.models += [_describe_model(opened) for opened in others]
     return _assemble("live", hello, packed, inspection.opened.name)
 
 
@@ -241,7 +253,7 @@ def _describe_file(
         version=__version__,
         carrier=carrier,
         can=can,
-        models=[messages.ModelEntry(opened.name, opened.name, simplify_reads(opened.reads))],
+        models=[_describe_model(opened)],
         model=opened.name,
         text=inspection.text or "",
         edits=[messages.Edit(edit.to_json()) for edit in inspection.edits],
@@ -249,6 +261,10 @@ def _describe_file(
         language=language,
         max_text=MAX_TEXT,
     )
+
+
+def _describe_model(opened: OpenedModel) -> messages.ModelEntry:
+    return messages.ModelEntry(opened.name, opened.name, simplify_reads(opened.reads))
 
 
 def _explain_limits(store: MapStore, vectors: VectorStore) -> list[str]:

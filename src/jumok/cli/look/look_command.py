@@ -145,13 +145,14 @@ def look(
     allowed_hosts: tuple[str, ...],
     without_browser: bool,
     live: bool,
+    second: str | None,
     effects: bool,
     edits: tuple[str, ...],
     **given_options: Any,
 ) -> None:
     """The command ``jumok look``."""
     options = LookOptions(**given_options)
-    page = PageOptions(is_open, html, host, port, allowed_hosts, without_browser, live, effects, edits)
+    page = PageOptions(is_open, html, host, port, allowed_hosts, without_browser, live, second, effects, edits)
     check_page_options(context, page)
     if page.is_open:
         open_page(page, options)
