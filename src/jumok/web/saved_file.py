@@ -185,7 +185,7 @@ def _open_model(model: Any, tokenizer: object = None) -> OpenedModel:
 
 def build_live_html(
     inspection: Inspection,
-    others: Sequence[OpenedModel] = (),
+    second_models: Sequence[OpenedModel] = (),
     *,
     selection: Selection | None = None,
     language: messages.Language | None = None,
@@ -195,12 +195,12 @@ def build_live_html(
     Raises:
         ArgumentError: If no page can compute the model, or an edit reads another capture.
     """
-    packed = " ".join(pack_model(opened.loaded) for opened in (inspection.opened, *others))
+    packed = " ".join(pack_model(opened.loaded) for opened in (inspection.opened, *second_models))
     for edit in inspection.edits:
         if getattr(edit, "source", None) is not None:
             raise ArgumentError(f"a live page has no capture that {type(edit).__name__} could read; leave the edit out")
     hello = _describe_file(inspection, [], selection, language, carrier="live")  # the page knows what it can
-    hello.models += [_describe_model(opened) for opened in others]
+    hello.models += [_describe_model(opened) for opened in second_models]
     return _assemble("live", hello, packed, inspection.opened.name)
 
 
