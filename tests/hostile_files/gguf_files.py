@@ -120,7 +120,7 @@ QUICK: dict[str, tuple[Callable[[], bytes], str]] = {
     "more fields than there are": (lambda: write_gguf(extra_fields=5), "damaged|unknown type|string of"),
     "an alignment of 0": (lambda: write_gguf(("general.alignment", U32, 0)), "invalid alignment: 0"),
     "an alignment of a megabyte of text": (lambda: write_gguf(("general.alignment", STRING, "x" * 10**6)), "invalid"),
-    "an architecture of a megabyte": (lambda: write_gguf(("general.architecture", STRING, "x" * 10**6)), "supported: l"),
+    "an architecture of 1 MB": (lambda: write_gguf(("general.architecture", STRING, "x" * 10**6)), "supported: l"),
     "a tensor of terabytes": (lambda: write_gguf(tensors=change_shape("output_norm.weight", 2**40)), "incomplete"),
     "a tensor of 2**63 rows": (
         lambda: write_gguf(tensors=change_shape("token_embd.weight", 4, 2**62)),

@@ -321,7 +321,7 @@ class GPT(Model):
             return bias.t5(self.position_bias.weight, bidirectional=False, max_distance=self.config.max_distance)
         return None
 
-    def _split_blocks_by_mask(self, token_mask: Tensor | None, keys: int) -> Iterator[tuple[Mask, list[nn.Module]]]:
+    def _split_blocks_by_mask(self, token_mask: Tensor | None, keys: int) -> Iterator[tuple[Mask, nn.ModuleList]]:
         """Yield each mask with the consecutive blocks that use it."""
         causal, window = build_causal_mask(token_mask, keys), self.config.window
         windowed = [layer in self.config.window_layers for layer in range(len(self.blocks))]
