@@ -3,6 +3,7 @@ and weight checks against direct computations."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,6 +34,16 @@ TEXT = test_lens.TOKENS[:1]
 def build_llama() -> GPT:
     config = llama_config(vocabulary=40, length=16, groups=2, width=24, layers=3, heads=4, hidden=32, tied=False)
     return test_lens.build_model(GPT, config)
+
+
+def build_gemma(norm: str = "rms") -> GPT:
+    sizes = {"vocabulary": 40, "length": 16, "width": 24, "layers": 2, "heads": 4, "hidden": 32}
+    model = test_lens.build_model(GPT, llama_config(**sizes, norm=norm, output_norm=True, scaled_embedding=True))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():  # new norms change almost nothing
+            if name.endswith("norm.weight"):
+                parameter.normal_(1.0, 0.5)
+    return model
 
 
 @pytest.mark.parametrize("name", [*test_lens.MODELS])
@@ -76,7 +87,7 @@ def shares_memory(weight: Any, other: torch.Tensor) -> bool:
     return isinstance(weight, torch.Tensor) and weight.data_ptr() == other.data_ptr()
 
 
-@pytest.mark.parametrize("build", [test_lens.build_gpt, build_llama])
+@pytest.mark.parametrize("build", [test_lens.build_gpt, build_llama, build_gemma, partial(build_gemma, "layer")])
 def test_direct_effects_sum_to_the_logit(build: Any) -> None:
     model = build()
     with torch.no_grad():
@@ -90,6 +101,15 @@ def test_direct_effects_sum_to_the_logit(build: Any) -> None:
         heads = [part for part in parts if part.head is not None]
         assert len(heads) == 4 * len(model.blocks)
         assert [abs(part.logit) for part in parts] == sorted((abs(part.logit) for part in parts), reverse=True)
+
+
+def test_contributions_of_heads_pass_the_norm_on_the_output() -> None:
+    model = build_gemma()
+    with Lens(model) as lens:
+        capture = lens.run(TEXT, keep=("output", "block_output"))
+    for site in capture.sites.names:
+        total = compute_head_contributions(model, capture, site).sum(1)
+        assert torch.allclose(total, capture.activations[f"{site}.block_output"], atol=1e-4), site
 
 
 def test_a_difference_of_two_logits_is_split_too() -> None:

@@ -1,9 +1,9 @@
 """Read the residual stream: what each part of a model adds to a logit, and what each layer would predict.
 
 ``compute_direct_effects`` splits a logit into the contributions of each head, each MLP and the embedding. The last norm
-is linearised at this forward pass, so that they sum to the logit. Indirect effects through later layers are not
-included; ``jumok.effect`` measures those. ``apply_logit_lens`` (nostalgebraist 2020) says which tokens a model would
-predict if it ended after each block.
+and norms on the outputs of attentions (Gemma 3) are linearised at this forward pass, so that they sum to the logit.
+Indirect effects through later layers are not included; ``jumok.effect`` measures those. ``apply_logit_lens``
+(nostalgebraist 2020) says which tokens a model would predict if it ended after each block.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from jumok.attention import MultiHead
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.errors import ArgumentError
@@ -22,6 +23,7 @@ from jumok.layers import RMSNorm
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.huggingface.module_names import find_output_projection_module
 from jumok.lens.lens import Lens, LensModel
+from jumok.models import Model
 from jumok.models.gpt import GPT
 
 from .metrics import LogitDifference, encode_single_token
@@ -64,26 +66,37 @@ def compute_direct_effects(
 
     vectors: list[tuple[str, int | None, Tensor]] = []  # what each part adds to the residual stream
     vectors.append(("embedding", None, capture.activations["blocks.0.input"][0, position]))
+    has_bias = gpt.config.output_bias or (gpt.config.output_norm and gpt.config.norm == "layer")  # of an attention
     for layer, site in enumerate(capture.sites.names):
         heads = compute_head_contributions(gpt, capture, site)[0, :, position]
         vectors += [(site, head, contribution) for head, contribution in enumerate(heads)]
-        _, bias = find_output_projection(gpt, site)
-        if bias is not None:
-            vectors.append((f"{site}.bias", None, bias))
+        if has_bias:
+            output = capture.activations[f"{site}.block_output"][0, position]
+            vectors.append((f"{site}.bias", None, output - heads.sum(0)))
         feedforward = capture.activations[f"blocks.{layer}.feedforward_output"][0, position]
         vectors.append((f"blocks.{layer}.feedforward", None, feedforward))
 
-    # the last norm, linearised at this position
-    is_centred = not isinstance(gpt.norm, RMSNorm)
-    parameters = {name: parameter.double() for name, parameter in gpt.norm.named_parameters()}
-    centred = [vector.double() - vector.double().mean() * is_centred for _, _, vector in vectors]
-    size = (torch.stack(centred).sum(0).square().mean() + gpt.config.epsilon).sqrt()
     row = _build_direction(gpt, token, tokenizer)
-    logits = [float(row @ (vector * parameters["weight"] / size)) for vector in centred]
-    parts = [LogitContribution(name, head, logit) for (name, head, _), logit in zip(vectors, logits, strict=True)]
-    if "bias" in parameters and bool(parameters["bias"].any()):
-        parts.append(LogitContribution("norm.bias", None, float(row @ parameters["bias"])))
+    added = torch.stack([vector for _, _, vector in vectors]).double()
+    logits = _normalize_parts(gpt.norm, added, added.sum(0)) @ row
+    parts = [
+        LogitContribution(name, head, float(logit)) for (name, head, _), logit in zip(vectors, logits, strict=True)
+    ]
+    norm_bias = dict(gpt.norm.named_parameters()).get("bias")
+    if norm_bias is not None and bool(norm_bias.any()):
+        parts.append(LogitContribution("norm.bias", None, float(row @ norm_bias.double())))
     return sorted(parts, key=lambda part: -abs(part.logit))
+
+
+def _normalize_parts(
+    norm: nn.Module, parts: Float[Tensor, "*part width"], total: Tensor
+) -> Float[Tensor, "*part width"]:
+    """Apply a norm, linearised at its input ``total`` and without its bias, to the parts of this input."""
+    assert isinstance(norm, RMSNorm | nn.LayerNorm)
+    if isinstance(norm, nn.LayerNorm):
+        parts, total = (vectors - vectors.mean(-1, keepdim=True) for vectors in (parts, total))
+    size = (total.square().mean(-1, keepdim=True) + norm.eps).sqrt()
+    return parts / size * norm.weight.to(parts.dtype)
 
 
 @dataclass(frozen=True)
@@ -161,7 +174,8 @@ def compute_head_contributions(
 ) -> Float[Tensor, "batch head query width"]:
     """Compute the contribution of each head of an attention to the residual stream.
 
-    With the bias of the output projection, the contributions sum to the attention's output.
+    With the bias of the output projection, the contributions sum to the attention's output. A norm on that output is
+    linearised at this forward pass; one that a block of transformers applies to it afterwards is not.
 
     Args:
         model: The model of the capture.
@@ -175,12 +189,17 @@ def compute_head_contributions(
     output = capture.activations.get(f"{site}.output")
     if output is None:
         raise ArgumentError('this capture has no outputs of heads; create it with lens.run(..., keep="output")')
-    weight, _ = find_output_projection(model, site)
+    weight, bias = find_output_projection(model, site)
     width = output.shape[-1]
-    contributions = [
-        output[:, head] @ weight[:, head * width : (head + 1) * width].T for head in range(output.shape[1])
-    ]
-    return torch.stack(contributions, 1)
+    contributions = torch.stack(
+        [output[:, head] @ weight[:, head * width : (head + 1) * width].T for head in range(output.shape[1])], 1
+    )
+    module = model.model if isinstance(model, Loaded) else model
+    attention = module.get_submodule(site) if isinstance(module, Model) else None
+    if not isinstance(attention, MultiHead) or attention.output_norm is None:
+        return contributions
+    total = contributions.sum(1, keepdim=True)
+    return _normalize_parts(attention.output_norm, contributions, total if bias is None else total + bias)
 
 
 def find_output_projection(
