@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jumok.recipes import TrainingRequest, get_recipe
 from jumok.threads import choose_training_threads, use_threads
-from jumok.training import Task, World
+from jumok.training import TrainingTask, World
 from jumok.training.loop import _build_fresh_state
 from jumok.training.resume import TrainingState
 from jumok.training.step import estimate_work, train_step
@@ -22,7 +22,7 @@ from jumok.training.step import estimate_work, train_step
 RECIPES = ("numbers", "sort", "text")
 
 
-def build_task(recipe: str, folder: Path) -> Task:
+def build_task(recipe: str, folder: Path) -> TrainingTask:
     """Build a recipe's task with its default sizes; text reads the source code of jumok."""
     text_path = str(write_sources(folder)) if recipe == "text" else None
     run = folder / recipe

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from jumok.checkpoint import run_folder
+from jumok.checkpoint import Loaded, run_folder
 from jumok.data import token_shards
 from jumok.data.batches.batch_order import RandomWindows
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.training import Batch, Settings, Task, compute_token_loss, fit
+from jumok.training import Batch, Settings, TrainingTask, compute_token_loss, fit
 from measure import compare_interleaved, measure_peak_memory
 
 VOCABULARY = 65
@@ -108,7 +108,7 @@ def train_ours(model: GPT, text: Tensor, length: int, batch: int, steps: int, co
         rows = torch.stack([text[start : start + length + 1] for start in starts])
         return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
 
-    task = Task(model, settings, batches, compute_token_loss, lambda model: {"loss": 0.0})
+    task = TrainingTask(Loaded(model), settings, batches, compute_token_loss, lambda model: {"loss": 0.0})
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / run_folder.CHECKPOINTS_FOLDER).mkdir()
         fit(task, Path(folder))

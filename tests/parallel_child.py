@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import distributed, nn
 
 from jumok.models import Model
-from jumok.training import Task, World, connect_world, fit, step
+from jumok.training import TrainingTask, World, connect_world, fit, step
 from jumok.training.parallel import gather_tensor
 from toys import CONFIG, StopAt, toy
 
@@ -51,7 +51,7 @@ def train_job(job: dict[str, Any], world: World) -> None:
         save_file(tensors, run / "gradients.safetensors")
 
 
-def evaluate_slowly(task: Task, seconds: float) -> Task:
+def evaluate_slowly(task: TrainingTask, seconds: float) -> TrainingTask:
     """Let collectives wait only so long, and let the main process evaluate for longer."""
     distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jumok.checkpoint import run_folder
 from jumok.recipes import TrainingRequest, get_recipe, start_run
-from jumok.training import Outcome, Task
+from jumok.training import Outcome, TrainingTask
 from jumok.training.displays import ProgressDisplay
 from toys import skip_plots
 
@@ -39,7 +39,7 @@ def train(
         return start_run(request, display=display)
 
 
-def create_task(recipe: str, folder: Path, data: Path, changes: dict[str, Any]) -> Task:
+def create_task(recipe: str, folder: Path, data: Path, changes: dict[str, Any]) -> TrainingTask:
     """Build the task of a recipe without training it."""
     folder.mkdir()
     return get_recipe(recipe).build(TrainingRequest(recipe, folder, str(data), changes=changes))

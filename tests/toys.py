@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from jumok.checkpoint import run_folder
+from jumok.checkpoint import Loaded, run_folder
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.training import Batch, Settings, Task, compute_token_loss, select_part
+from jumok.training import Batch, Settings, TrainingTask, compute_token_loss, select_part
 from jumok.training.displays import ProgressDisplay
 
 CONFIG = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden=32, dropout=0.1)
@@ -34,7 +34,7 @@ PLOTS = (
 )
 
 
-def toy(config: GPTConfig = CONFIG, **fields: Any) -> Task:
+def toy(config: GPTConfig = CONFIG, **fields: Any) -> TrainingTask:
     """Return a task: sequences that count up by one from a random number. ``fields`` change its settings."""
     settings = Settings.from_json({**SETTINGS, **fields})
     torch.manual_seed(settings.seed)
@@ -54,7 +54,7 @@ def toy(config: GPTConfig = CONFIG, **fields: Any) -> Task:
         torch.rand(3)  # an evaluation that draws random numbers must not change the training
         return {"loss": float(loss)}
 
-    return Task(model, settings, batches, compute_token_loss, evaluate)
+    return TrainingTask(Loaded(model), settings, batches, compute_token_loss, evaluate)
 
 
 class StopAt(ProgressDisplay):

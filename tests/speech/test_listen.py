@@ -46,7 +46,7 @@ from jumok.recipes.speech.synthetic_clips import (
 )
 from jumok.tasks.speech import transcribe
 from jumok.tasks.speech.audio_window import compute_features
-from jumok.training import IGNORE_INDEX, Task
+from jumok.training import IGNORE_INDEX, TrainingTask
 from recipe_runs import assert_same_run, load_report
 from toys import StopAt, skip_plots
 
@@ -81,7 +81,7 @@ def create_request(run: Path, recordings: Path | None = None, **changes: Any) ->
     return TrainingRequest("listen", run, None if recordings is None else str(recordings), changes=fields)
 
 
-def create_task(run: Path, recordings: Path | None = None, **changes: Any) -> Task:
+def create_task(run: Path, recordings: Path | None = None, **changes: Any) -> TrainingTask:
     run.mkdir()
     return get_recipe("listen").build(create_request(run, recordings, **changes))
 

@@ -56,7 +56,7 @@ def write_reviews(path: Path, encoding: str = "utf-8", header: str = "리뷰,감
 def test_header_does_not_become_a_class_or_a_pair(tmp_path: Path) -> None:
     reviews = write_reviews(tmp_path / "reviews.csv", header="review,sentiment")
     task = create_task("sentiment", tmp_path / "a", reviews, TINY_CLASSIFIER)
-    assert task.labels == ("긍정", "부정")
+    assert task.loaded.labels == ("긍정", "부정")
     pairs = write_pairs(tmp_path / "pairs.tsv")
     changes = {**SMALL, "vocabulary": 320, "length": 32}
     plain = create_task("translate", tmp_path / "b", pairs, changes)

@@ -24,7 +24,7 @@ from jumok.recipes.images.captioner import parse_base_code_point
 from jumok.recipes.images.image_arrays import measure_preparation, move_images, normalise, sample_moves
 from jumok.recipes.images.image_classifier import GALLERIES
 from jumok.recipes.shared.splits import hash_tensors, split_by_key
-from jumok.training import Task
+from jumok.training import TrainingTask
 from toys import StopAt, skip_plots
 
 Image = pytest.importorskip("PIL.Image")
@@ -72,7 +72,7 @@ def create_request(
     return TrainingRequest(name, run, None if images is None else str(images), changes={**SHORT, **changes}, **options)
 
 
-def create_task(name: str, run: Path, images: Path | None, changes: dict[str, Any], **options: Any) -> Task:
+def create_task(name: str, run: Path, images: Path | None, changes: dict[str, Any], **options: Any) -> TrainingTask:
     run.mkdir(exist_ok=True)
     return get_recipe(name).build(create_request(name, run, images, changes, **options))
 
@@ -215,7 +215,7 @@ def test_image_continues_a_classifier(classifier_run: Path, shapes: Path, tmp_pa
     task = create_task("image", tmp_path / "two", two_classes, {}, start=str(classifier_run))
     for name, tensor in task.model.state_dict().items():
         assert torch.equal(tensor, expected[name]) is not name.startswith("output."), name
-    assert task.preparation == loaded.preparation
+    assert task.loaded.preparation == loaded.preparation
 
 
 def test_image_refuses_wrong_model_and_class_count(shapes: Path, gpt_folder: Path, tmp_path: Path) -> None:
@@ -270,8 +270,8 @@ def test_galleries_keep_their_test_part(source: str, tmp_path: Path, monkeypatch
     assert tuple(batch.inputs["images"].shape[1:]) == (task.model.image_channels, *task.model.image_size)
     assert set(task.evaluate(task.model)) == {"loss", "accuracy"}
     if source == "mnist":
-        assert task.preparation.mean[0] == pytest.approx(0.1307, abs=1e-3)
-        assert task.preparation.std[0] == pytest.approx(0.3081, abs=1e-3)
+        assert task.loaded.preparation.mean[0] == pytest.approx(0.1307, abs=1e-3)
+        assert task.loaded.preparation.std[0] == pytest.approx(0.3081, abs=1e-3)
 
 
 # caption
@@ -301,7 +301,7 @@ def test_caption_continues_a_captioner(captioner_run: Path, shapes: Path, gpt_fo
     loaded = jumok.load(captioner_run)
     expected = loaded.model.state_dict()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in task.model.state_dict().items())
-    assert task.tokenizer.encode("가로") == loaded.tokenizer.encode("가로")
+    assert task.loaded.tokenizer.encode("가로") == loaded.tokenizer.encode("가로")
     with pytest.raises(ArgumentError, match=r"can start only from a captioner model with a tokenizer; .* is a gpt"):
         create_task("caption", tmp_path / "none", shapes, {}, start=str(gpt_folder))
 
@@ -341,8 +341,8 @@ def test_caption_trains_on_korean_emoji_names(tmp_path: Path, monkeypatch: pytes
     train, validation, held_out = task.data["pictures"]
     assert train + validation == 1724 and held_out == 187
     answer = [token for token in task.batches(0, 0, 1).targets[0].tolist() if token >= 0]
-    assert any("가" <= letter <= "힣" for letter in task.tokenizer.decode(answer[:-1]))
-    assert answer[-1] == task.tokenizer.end
+    assert any("가" <= letter <= "힣" for letter in task.loaded.tokenizer.decode(answer[:-1]))
+    assert answer[-1] == task.loaded.tokenizer.end
 
 
 # shared functions

@@ -210,7 +210,7 @@ def test_trained_long_encoder_fills_masks_and_is_looked_at(tmp_path: Path, book:
 
 def test_long_examples_are_joined_paragraphs_of_equal_length(tmp_path: Path, book: Path) -> None:
     task = create_task("masked", tmp_path / "run", book, {**MASKED, "model": "long", "mixing": "fnet", "length": 50})
-    batch, tokenizer = task.batches(0, 0, 1), task.tokenizer
+    batch, tokenizer = task.batches(0, 0, 1), task.loaded.tokenizer
     assert batch.inputs["tokens"].shape == (4, 50) and batch.inputs["token_mask"].all()
     assert (batch.inputs["tokens"] == tokenizer.separator).sum() > 2 * 4  # between paragraphs, and at the end
     for step in range(30):  # a separator is never masked
@@ -299,7 +299,7 @@ def test_batches_are_a_pure_function(tmp_path: Path, book: Path) -> None:
     assert sum(half.count for half in halves) == batch.count == len(batch.targets)
     assert not torch.equal(batch.inputs["tokens"], task.batches(4, 0, 1).inputs["tokens"])
     # [CLS] and [SEP] are around every row and are never targets
-    tokenizer, tokens, token_mask = task.tokenizer, batch.inputs["tokens"], batch.inputs["token_mask"]
+    tokenizer, tokens, token_mask = task.loaded.tokenizer, batch.inputs["tokens"], batch.inputs["token_mask"]
     assert (tokens[:, 0] == tokenizer.classify).all()
     assert (tokens.gather(1, token_mask.sum(-1, keepdim=True) - 1) == tokenizer.separator).all()
     special = {tokenizer.classify, tokenizer.separator, tokenizer.pad, tokenizer.mask}
@@ -322,7 +322,7 @@ def test_held_out_paragraphs_are_never_trained_on(tmp_path: Path, book: Path) ->
     task = create_task("masked", tmp_path / "run", book, {**MASKED, "length": 90})
     assert task.data["examples"] > 4 * task.data["held_out"] > 0
     train_texts, held_out_texts = (
-        {task.tokenizer.decode(shards.read_list(number).tolist()) for number in range(shards.lists)}
+        {task.loaded.tokenizer.decode(shards.read_list(number).tolist()) for number in range(shards.lists)}
         for shards in (TokenShards(tmp_path / "run" / "tokens" / side) for side in ("train", "held-out"))
     )
     assert not train_texts & held_out_texts and len(held_out_texts) == task.data["held_out"]

@@ -27,7 +27,7 @@ from jumok.recipes.shared.text_scores import compute_bleu, compute_exact_match
 from jumok.recipes.toys import induction as inductions
 from jumok.recipes.toys.induction import generate_piece, generate_rows
 from jumok.recipes.toys.sequences import create_word_tokenizer
-from jumok.training import IGNORE_INDEX, Task
+from jumok.training import IGNORE_INDEX, TrainingTask
 from toys import StopAt, assert_same_parameters, skip_plots
 
 pytestmark = pytest.mark.xdist_group("recipes_toys")
@@ -64,7 +64,7 @@ def get_data_sizes(name: str) -> dict[str, int]:
     return {field: SMALL[name][field] for field in ("examples", "held_out", "kinds", "digits") if field in SMALL[name]}
 
 
-def create_task(name: str, folder: Path, **changes: Any) -> Task:
+def create_task(name: str, folder: Path, **changes: Any) -> TrainingTask:
     return get_recipe(name).build(create_request(name, folder, **changes))
 
 
@@ -163,7 +163,10 @@ def test_reverse_reads_sequences_from_text_file(tmp_path: Path) -> None:
     batch = task.batches(0, 0, 1)
     for source, target in zip(batch.inputs["source"], batch.targets, strict=True):
         words = [token for token in source.tolist() if token][:-1]  # without padding and the end token
-        assert [token for token in target.tolist() if token != IGNORE_INDEX] == [*words[::-1], task.tokenizer.end]
+        assert [token for token in target.tolist() if token != IGNORE_INDEX] == [
+            *words[::-1],
+            task.loaded.tokenizer.end,
+        ]
 
     with skip_plots():
         start_run(create_request("reverse", tmp_path / "run", tmp_path / "own.txt"))
@@ -180,7 +183,7 @@ def test_copy_reads_sequences_from_table(tmp_path: Path) -> None:
     rows = [json.dumps({"text": " ".join("abcdefgh"[number % 5 : number % 5 + 3])}) for number in range(20)]
     (tmp_path / "own.jsonl").write_text("\n".join(rows))
     task = create_task("copy", tmp_path / "run", data=tmp_path / "own.jsonl")
-    assert task.tokenizer.encode("c d", special=False)
+    assert task.loaded.tokenizer.encode("c d", special=False)
 
 
 def test_induction_reads_text(tmp_path: Path) -> None:
@@ -261,15 +264,15 @@ def test_add_has_targets_only_in_the_answer(tmp_path: Path) -> None:
     batch = task.batches(0, 0, 1)
     for tokens, targets in zip(batch.inputs["tokens"].tolist(), batch.targets.tolist(), strict=True):
         assert targets[:3] == [IGNORE_INDEX] * 3 and IGNORE_INDEX not in targets[3:]
-        question, answer = task.tokenizer.decode(tokens[:4]), task.tokenizer.decode(targets[3:])
+        question, answer = task.loaded.tokenizer.decode(tokens[:4]), task.loaded.tokenizer.decode(targets[3:])
         first, second = question.removesuffix("=").split("+")
         assert int(answer[::-1]) == int(first) + int(second)
         assert tokens[4:] == targets[3:-1]
 
     forwards = create_task("add", tmp_path / "run", answer="forwards")
     batch = forwards.batches(0, 0, 1)
-    question = forwards.tokenizer.decode(batch.inputs["tokens"][0, :4].tolist())
-    answer = forwards.tokenizer.decode(batch.targets[0, 3:].tolist())
+    question = forwards.loaded.tokenizer.decode(batch.inputs["tokens"][0, :4].tolist())
+    answer = forwards.loaded.tokenizer.decode(batch.targets[0, 3:].tolist())
     assert int(answer) == int(question[0]) + int(question[2])
 
 
@@ -278,10 +281,10 @@ def test_gpt_reads_the_answer_after_the_separator(tmp_path: Path) -> None:
     task = get_recipe("reverse").build(TrainingRequest("reverse", tmp_path / "run", changes=changes))
     batch = task.batches(0, 0, 1)
     for tokens, targets in zip(batch.inputs["tokens"].tolist(), batch.targets.tolist(), strict=True):
-        separator = tokens.index(task.tokenizer.separator)
+        separator = tokens.index(task.loaded.tokenizer.separator)
         answer = [token for token in targets if token != IGNORE_INDEX]
         assert targets[:separator] == [IGNORE_INDEX] * separator
-        assert answer == [*tokens[:separator][::-1], task.tokenizer.end]
+        assert answer == [*tokens[:separator][::-1], task.loaded.tokenizer.end]
         assert tokens[separator + 1 : separator + len(answer)] == answer[:-1]
 
 
@@ -289,7 +292,7 @@ def test_sort_never_trains_on_held_out_questions(tmp_path: Path) -> None:
     task = create_task("sort", tmp_path / "run")
     held_out = {"".join(map(str, row)) for row, _ in toy_tasks.make_sort_examples("held-out", length=4, kinds=3)}
     trained = {
-        task.tokenizer.decode(row[:4].tolist())
+        task.loaded.tokenizer.decode(row[:4].tolist())
         for step in range(40)
         for row in task.batches(step, 0, 1).inputs["tokens"]
     }
@@ -325,8 +328,8 @@ def test_missing_sacrebleu_is_reported_before_training(tmp_path: Path, monkeypat
 def test_batched_answers_equal_single_answers(tmp_path: Path) -> None:
     """An answer depends neither on the other prompts in its batch nor on their order."""
     task = create_task("reverse", tmp_path / "run")
-    prompts = [task.tokenizer.encode(text) for text in ("1 2 3 4 5 6 7", "8", "9 10 11", "12 13")]
-    ends = (task.tokenizer.end,)
+    prompts = [task.loaded.tokenizer.encode(text) for text in ("1 2 3 4 5 6 7", "8", "9 10 11", "12 13")]
+    ends = (task.loaded.tokenizer.end,)
     task.model.eval()
     with torch.inference_mode():
         batched = generate_by_length(task.model, prompts, limit=9, ends=ends)

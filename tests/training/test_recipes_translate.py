@@ -110,7 +110,7 @@ def test_batches_are_a_pure_function(tmp_path: Path, pairs: Path) -> None:
     task = create_task("translate", tmp_path / "run", pairs, TRANSFORMER)
     batch, halves = task.batches(5, 0, 1), [task.batches(5, part, 2) for part in (0, 1)]
     assert batch.count == sum(half.count for half in halves) == int((batch.targets != -100).sum())
-    end, start = task.tokenizer.end, task.tokenizer.begin
+    end, start = task.loaded.tokenizer.end, task.loaded.tokenizer.begin
     for part in (batch, *halves):
         inputs, targets = part.inputs, part.targets
         assert (inputs["target"][:, 0] == start).all()
@@ -123,7 +123,7 @@ def test_batches_are_a_pure_function(tmp_path: Path, pairs: Path) -> None:
         assert (inputs["source"].gather(1, token_mask.sum(-1, keepdim=True) - 1) == end).all()
 
     def decode(rows: torch.Tensor) -> list[str]:
-        return [task.tokenizer.decode(row[row != -100].tolist(), special=False) for row in rows]
+        return [task.loaded.tokenizer.decode(row[row != -100].tolist(), special=False) for row in rows]
 
     assert decode(batch.targets) == [text for half in halves for text in decode(half.targets)]
 

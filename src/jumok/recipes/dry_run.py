@@ -56,7 +56,7 @@ def preview_training(
         "counts": counts,
         "tables": [notice.to_json() for notice in notices if isinstance(notice, TableNotice)],
         "not_read": [str(path) for notice in notices if isinstance(notice, UnreadFiles) for path in notice.paths],
-        "vocabulary": None if task.tokenizer is None else task.tokenizer.vocabulary,
+        "vocabulary": None if task.loaded.tokenizer is None else task.loaded.tokenizer.vocabulary,
         "model": task.model.family,
         "parameters": task.model.parameter_count,
         "steps": task.settings.steps,

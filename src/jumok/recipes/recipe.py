@@ -25,7 +25,7 @@ from jumok.defaults import FIELD_SYNONYMS
 from jumok.errors import ArgumentError
 from jumok.fields import Fields, choice
 from jumok.models import Config, Model
-from jumok.training import Settings, Task, apply_epochs
+from jumok.training import Settings, TrainingTask, apply_epochs
 
 from .request import TrainingRequest
 
@@ -139,7 +139,7 @@ class Recipe:
     """One kind of training run, from its data to its report."""
 
     # reads the data and creates the model: (request, options, settings, the loaded model to start from)
-    create_task: Callable[[TrainingRequest, Any, Settings, Loaded | None], Task]
+    create_task: Callable[[TrainingRequest, Any, Settings, Loaded | None], TrainingTask]
     # or a function of the request, the options and the loaded model that returns them without reading data
     defaults: Defaults | Callable[[TrainingRequest, Any, Loaded | None], Defaults]
     families: tuple[type[Model], ...]  # that it can start from
@@ -149,7 +149,7 @@ class Recipe:
     reads_data: bool = True  # False if it generates all of its data, so that --data is an error
     needs_tokenizer: bool = True  # whether the model to start from must have a tokenizer
 
-    def build(self, request: TrainingRequest) -> Task:
+    def build(self, request: TrainingRequest) -> TrainingTask:
         """Parse a request, read its data and create the training task."""
         if request.data is not None and not self.reads_data:
             raise ArgumentError(f"the {request.recipe} recipe generates its own data; remove data (--data)")

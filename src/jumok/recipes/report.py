@@ -14,7 +14,7 @@ from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import ArgumentError, CheckpointError
 from jumok.files import write_atomically
 from jumok.reporting import get_reader_language
-from jumok.training import Outcome, Task
+from jumok.training import Outcome, TrainingTask
 from jumok.training.loop import REPORT_FILE
 from jumok.training.metrics_log import read_metrics
 from jumok.translation import translate, translate_name
@@ -29,7 +29,7 @@ WORDS = ("length", "questions", "clips", "wrong_answers", "data")  # fields and 
 MAX_TEXT_LENGTH = 24  # characters; longer texts do not fit into a table
 
 
-def write_missing_report(task: Task, request: TrainingRequest, outcome: Outcome) -> None:
+def write_missing_report(task: TrainingTask, request: TrainingRequest, outcome: Outcome) -> None:
     """Write the report of a finished run, unless it has an undamaged one and was not trained further."""
     folder = outcome.folder
     if not outcome.trained and (folder / REPORT_FILE).exists():

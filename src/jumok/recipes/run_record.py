@@ -25,7 +25,7 @@ from jumok.data.readers.file_list import list_files
 from jumok.errors import ArgumentError, CheckpointError, JumokError, TrainingError
 from jumok.files import write_atomically
 from jumok.reporting import Report
-from jumok.training import Task, World
+from jumok.training import TrainingTask, World
 from jumok.training.precision import TYPES
 from jumok.training.resume import describe_differences
 
@@ -169,7 +169,7 @@ class RunRecord:
     precision: str | None = None  # the dtype of matrix products; None if the run has not trained yet
 
 
-def write_record(request: TrainingRequest, data_files: dict[str, Any] | None, task: Task | None = None) -> None:
+def write_record(request: TrainingRequest, data_files: dict[str, Any] | None, task: TrainingTask | None = None) -> None:
     """Write run.json."""
     metadata = {**request.to_json(), "version": __version__, "data_files": data_files}
     if task is not None:

@@ -14,7 +14,7 @@ from jumok.checkpoint import run_folder
 from jumok.errors import ArgumentError
 from jumok.reporting import Report
 from jumok.threads import use_threads
-from jumok.training import Outcome, Task, World, connect_world, fit, select_device
+from jumok.training import Outcome, TrainingTask, World, connect_world, fit, select_device
 from jumok.training.displays import ProgressDisplay, SilentDisplay, select_display
 from jumok.training.loop import describe_computation, fix_settings
 from jumok.training.parallel import LAUNCHER_VARIABLE, read_variable
@@ -202,7 +202,7 @@ def _choose_threads(stored: int | None, requested: int | None, show_message: Rep
     return {"threads": threads}
 
 
-def _build_task(request: TrainingRequest, world: World) -> Task:
+def _build_task(request: TrainingRequest, world: World) -> TrainingTask:
     """Build the recipe's task. The main process goes first: the others read the files that it prepares."""
     if not world.is_main:
         world.barrier()
@@ -212,7 +212,9 @@ def _build_task(request: TrainingRequest, world: World) -> Task:
     return fix_settings(task, world)
 
 
-def _fit_and_report(task: Task, request: TrainingRequest, world: World, display: ProgressDisplay | None) -> Outcome:
+def _fit_and_report(
+    task: TrainingTask, request: TrainingRequest, world: World, display: ProgressDisplay | None
+) -> Outcome:
     world.barrier()
     outcome = fit(task, request.folder, world, display)
     if world.is_main and outcome.progress.finished:

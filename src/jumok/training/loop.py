@@ -33,7 +33,7 @@ from .resume import TrainingProgress, TrainingState, restore_checkpoint, save_ch
 from .settings import Settings, compute_rate_factor
 from .signals import SignalListener, StopRequested
 from .step import StepResult, estimate_work, train_step
-from .task import Task
+from .task import TrainingTask
 
 REPORT_FILE = "report.json"
 
@@ -63,7 +63,7 @@ class Outcome:
         return load(self.folder)
 
 
-def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisplay | None = None) -> Outcome:
+def fit(task: TrainingTask, run: Path, world: World | None = None, display: ProgressDisplay | None = None) -> Outcome:
     """Train a task, from the newest checkpoint in its folder if there is one.
 
     Args:
@@ -135,7 +135,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     return Outcome(run, progress, metrics, stop)
 
 
-def _build_fresh_state(task: Task, world: World) -> TrainingState:
+def _build_fresh_state(task: TrainingTask, world: World) -> TrainingState:
     """Move the model to its device, and create the optimizers and the rest of the training state."""
     settings = task.settings
     model = task.model.to(world.device).train()
@@ -206,7 +206,7 @@ def _compute_metrics(state: TrainingState, signals: SignalListener) -> dict[str,
             torch.set_rng_state(generator_state)
 
 
-def _update_best(task: Task, progress: TrainingProgress, metrics: dict[str, float]) -> bool:
+def _update_best(task: TrainingTask, progress: TrainingProgress, metrics: dict[str, float]) -> bool:
     """Return True if this evaluation is the best so far, and count the evaluations since the best."""
     if task.judge not in metrics:
         raise TrainingError(f"the evaluation returned no metric {task.judge!r}, only {', '.join(metrics)}")
@@ -236,7 +236,7 @@ def _save(state: TrainingState, log: MetricsLog, best: bool) -> None:
         ) from error
 
 
-def fix_settings(task: Task, world: World) -> Task:
+def fix_settings(task: TrainingTask, world: World) -> TrainingTask:
     """Return the task with the number of threads and the dtype of matrix products that the rules choose, unless the
     settings name them; the main process decides for all.
 

@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from jumok.checkpoint import manifest, run_folder
-from jumok.checkpoint.loaded import Loaded
 from jumok.checkpoint.save import write_model_files, write_tensors
 from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import CheckpointError, TrainingError, shorten
@@ -28,7 +27,7 @@ from jumok.reporting import Report
 from .optimizer import Optimizers, ParameterAverage
 from .parallel import World, distribute_like, gather_tensor
 from .precision import Precision
-from .task import Task
+from .task import TrainingTask
 
 
 @dataclass
@@ -48,7 +47,7 @@ class TrainingProgress:
 class TrainingState:
     """The model, the optimizers and everything else that a training step uses or changes."""
 
-    task: Task
+    task: TrainingTask
     world: World
     model: Model
     wrapped: nn.Module  # the module whose forward pass trains in all processes
@@ -78,8 +77,7 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
             "steps": task.settings.steps,
         }
         with create_folder_atomically(target) as folder:
-            loaded = Loaded(state.model, task.tokenizer, task.preparation, task.labels, task.speech_tokens)
-            write_model_files(folder, loaded, tensors)
+            write_model_files(folder, task.loaded, tensors)
             write_tensors(folder / "optimizer.safetensors", optimizer_state)
             write_tensors(folder / "state.safetensors", {**generators, **trained})
             (folder / "training.json").write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")

@@ -14,7 +14,7 @@ from jumok.errors import TrainingError
 from .parallel import World, gather_tensor
 from .resume import TrainingState
 from .settings import compute_rate_factor
-from .task import Task
+from .task import TrainingTask
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _make_not_finite_error(name: str, number: float, state: TrainingState) -> Tr
     )
 
 
-def estimate_work(task: Task, world: World) -> float:
+def estimate_work(task: TrainingTask, world: World) -> float:
     """Return about how many floating-point operations the forward and backward pass of one part of a batch take.
 
     Each parameter of a matrix takes six operations for each row: two in the forward pass, four in the backward pass.

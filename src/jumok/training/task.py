@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
@@ -52,11 +53,10 @@ class DataSummary:
 
 
 @dataclass(frozen=True)
-class Task:
-    """Everything that ``fit`` needs to train one model. Tokenizer, preparation, labels and speech tokens are saved with
-    the model, as ``jumok.save`` does."""
+class TrainingTask:
+    """Everything that ``fit`` needs to train one model."""
 
-    model: Model
+    loaded: Loaded  # the model, and the files that are saved with it
     settings: Settings
     batches: Batches
     loss: Loss
@@ -64,18 +64,19 @@ class Task:
     evaluate: Callable[[Model], dict[str, float]]
     judge: str = "loss"  # the metric that decides which checkpoint is best
     better: str = "lower"  # or "higher": which value of that metric is better
-    tokenizer: Any = None
-    preparation: Any = None
-    labels: tuple[str, ...] | None = None
-    speech_tokens: Any = None
     data: Mapping[str, Any] = field(default_factory=dict)  # a run resumes only with the data it started with
     #: returns the report on the best model and writes figures into the folder; None: the metrics of ``evaluate``
     build_report: Callable[[Model, Path], dict[str, Any]] | None = None
     summary: DataSummary = DataSummary()
     examples: int | None = None  # in one epoch; None if they are generated anew at each step
 
+    @property
+    def model(self) -> Model:
+        """The model that is trained."""
+        return self.loaded.model
 
-def apply_epochs(task: Task) -> Task:
+
+def apply_epochs(task: TrainingTask) -> TrainingTask:
     """Return a task whose number of steps follows from its number of epochs; without epochs, the task itself."""
     epochs, batch = task.settings.epochs, task.settings.batch
     if epochs is None:

@@ -37,7 +37,7 @@ from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer
 from jumok.recipes.shared.seq2seq import create_seq2seq_batch, generate_from_tensors
 from jumok.recipes.shared.splits import PARTS, SplitIndices, fingerprint, hash_tensors, split_by_key
 from jumok.recipes.shared.text_scores import compute_chrf, compute_exact_match, require_sacrebleu
-from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
+from jumok.training import Batch, DataSummary, Settings, TrainingTask, compute_token_loss, select_part
 
 from . import image_arrays
 from .image_arrays import IMAGES_FILE, LabelledPixels, Moves
@@ -98,7 +98,7 @@ def has_region_features(request: TrainingRequest) -> bool:
 
 def create_caption_task(
     request: TrainingRequest, options: CaptionOptions, settings: Settings, loaded: Loaded | None
-) -> Task:
+) -> TrainingTask:
     """Train a captioner on the names of emoji, or on the user's own images or region features with captions."""
     require_sacrebleu()
     source = "regions" if has_region_features(request) else "patches"
@@ -158,10 +158,9 @@ def create_caption_task(
     facts = {"pictures": pictures, **examples.facts, "vocabulary": tokenizer.vocabulary}
     counts = {f"{part} {examples.noun}": len(texts) for part, texts in zip(PARTS, examples.texts, strict=True)}
     summary = DataSummary({**counts, **examples.counts}, [{"caption": text} for text in train_texts[:3]])
-    return Task(
-        model, settings, batches, compute_token_loss, evaluate, "chrf", "higher", tokenizer=tokenizer,
-        preparation=examples.preparation, data=facts, build_report=build_report, summary=summary,
-        examples=len(captions),
+    return TrainingTask(
+        Loaded(model, tokenizer, preparation=examples.preparation), settings, batches, compute_token_loss, evaluate,
+        "chrf", "higher", data=facts, build_report=build_report, summary=summary, examples=len(captions),
     )  # fmt: skip
 
 

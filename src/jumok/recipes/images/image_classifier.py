@@ -31,7 +31,7 @@ from jumok.recipes.recipe import Defaults, Options, Recipe, copy_parameters, cre
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared import class_scores
 from jumok.recipes.shared.splits import PARTS, fingerprint, hash_tensors, split_by_key
-from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
+from jumok.training import Batch, DataSummary, Settings, TrainingTask, compute_token_loss, select_part
 
 from . import image_arrays
 from .image_arrays import IMAGES_FILE, PixelBytes
@@ -88,7 +88,7 @@ def get_image_defaults(request: TrainingRequest, options: ImageOptions, loaded: 
 
 def create_image_task(
     request: TrainingRequest, options: ImageOptions, settings: Settings, loaded: Loaded | None
-) -> Task:
+) -> TrainingTask:
     """Train a ViT on MNIST, or another model on other images."""
     if request.data is not None and "set" in request.changes:
         raise ArgumentError("set of the image recipe applies only without --data; remove it")
@@ -151,8 +151,8 @@ def create_image_task(
     }
     counts = {f"{part} images": len(images.labels) for part, images in zip(PARTS, parts, strict=True)}
     summary = DataSummary(counts, [{"class": train.classes[int(label)]} for label in train.labels[:3]])
-    return Task(
-        model, settings, batches, compute_token_loss, evaluate, preparation=preparation, labels=train.classes,
+    return TrainingTask(
+        Loaded(model, preparation=preparation, labels=train.classes), settings, batches, compute_token_loss, evaluate,
         data=data, build_report=build_report, summary=summary, examples=len(train.labels),
     )  # fmt: skip
 

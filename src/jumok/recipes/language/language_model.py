@@ -35,7 +35,15 @@ from jumok.recipes.recipe import Defaults, Options, Recipe, column_field, create
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer, save_tokenizer
 from jumok.recipes.shared.stored_data import TOKENS_FOLDER, load_tokens, write_tokens
-from jumok.training import Batch, DataSummary, Settings, Task, compute_mean_loss, compute_token_loss, select_part
+from jumok.training import (
+    Batch,
+    DataSummary,
+    Settings,
+    TrainingTask,
+    compute_mean_loss,
+    compute_token_loss,
+    select_part,
+)
 
 TOKEN_KINDS = ("characters", "bytes", "gpt2", "learned")
 HELD_OUT = 0.1  # the last tenth of the text
@@ -90,7 +98,7 @@ class BytePairOptions(TextOptions):
 
 def create_text_task(
     request: TrainingRequest, options: TextOptions, settings: Settings, loaded: Loaded | None, config: GPTConfig
-) -> Task:
+) -> TrainingTask:
     """Train a GPT on text, or continue to train a loaded one."""
     if loaded is None:
         tokenizer = _load_or_create_tokenizer(request, options)
@@ -163,8 +171,8 @@ def create_text_task(
         {"training tokens": train_count, "held-out tokens": count - train_count},
         [{"text": tokenizer.decode(tokens.read_tokens(0, min(64, train_count)).tolist())}],
     )
-    return Task(
-        model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data,
+    return TrainingTask(
+        Loaded(model, tokenizer), settings, batches, compute_token_loss, evaluate, data=data,
         build_report=build_report, summary=summary, examples=max(1, train_count // window),
     )  # fmt: skip
 

@@ -39,7 +39,7 @@ from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer, save_tokenizer
 from jumok.recipes.shared.seq2seq import batch_by_length
 from jumok.recipes.shared.stored_data import FACTS_FILE, load_facts, load_tokens, save_facts, write_tokens
-from jumok.training import Batch, DataSummary, Settings, Task
+from jumok.training import Batch, DataSummary, Settings, TrainingTask
 
 VALIDATION_EXAMPLES = 500  # held-out examples that choose the best checkpoint; the report uses other ones
 REPORT_EXAMPLES = 2_000
@@ -95,7 +95,7 @@ def get_masked_defaults(request: TrainingRequest, options: MaskedOptions, loaded
 
 def create_masked_task(
     request: TrainingRequest, options: MaskedOptions, settings: Settings, loaded: Loaded | None
-) -> Task:
+) -> TrainingTask:
     """Train a small BERT or long-text encoder to predict masked tokens, or continue with an existing one."""
     if loaded is None:
         tokenizer = load_or_learn_tokenizer(request, options)
@@ -145,8 +145,8 @@ def create_masked_task(
         {f"training {noun}": train.lists, "training tokens": len(train), f"held-out {noun}": held_out.lists},
         [{"text": tokenizer.decode(train.read_list(number).tolist())} for number in range(min(3, train.lists))],
     )
-    return Task(
-        model, settings, batches, compute_masked_loss, evaluate, tokenizer=tokenizer, data=data,
+    return TrainingTask(
+        Loaded(model, tokenizer), settings, batches, compute_masked_loss, evaluate, data=data,
         build_report=build_report, summary=summary, examples=train.lists,
     )  # fmt: skip
 

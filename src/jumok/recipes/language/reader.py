@@ -31,7 +31,15 @@ from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer, save_tokenizer
 from jumok.recipes.shared.splits import split_by_key
 from jumok.recipes.shared.text_scores import compute_exact_match
-from jumok.training import Batch, DataSummary, Settings, Task, compute_mean_loss, compute_token_loss, select_part
+from jumok.training import (
+    Batch,
+    DataSummary,
+    Settings,
+    TrainingTask,
+    compute_mean_loss,
+    compute_token_loss,
+    select_part,
+)
 
 from .passage_questions import SPECIAL_TOKENS, ReadingTexts, find_separator, read_questions
 
@@ -93,7 +101,7 @@ def get_reader_defaults(request: TrainingRequest, options: ReaderOptions, loaded
 
 def create_reader_task(
     request: TrainingRequest, options: ReaderOptions, settings: Settings, loaded: Loaded | None
-) -> Task:
+) -> TrainingTask:
     """Train a Fusion-in-Decoder on generated questions with passages, or on the user's own."""
     own_questions = _read_own_questions(request) if request.data is not None else None
     model: Transformer
@@ -151,8 +159,8 @@ def create_reader_task(
     counts = {"validation questions": len(validation)}
     if training:
         counts = {"training questions": len(training), **counts, "held-out questions": len(reported)}
-    return Task(
-        model, settings, batches, compute_token_loss, evaluate, "exact_match", "higher", tokenizer=tokenizer,
+    return TrainingTask(
+        Loaded(model, tokenizer), settings, batches, compute_token_loss, evaluate, "exact_match", "higher",
         data={**counts, "vocabulary": tokenizer.vocabulary}, build_report=build_report,
         summary=DataSummary(counts, rows), examples=len(training) or None,
     )  # fmt: skip

@@ -40,7 +40,7 @@ from jumok.recipes.shared import class_scores
 from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer
 from jumok.recipes.shared.seq2seq import batch_by_length
 from jumok.recipes.shared.splits import PARTS, fingerprint, split_by_key
-from jumok.training import Batch, DataSummary, Settings, Task, select_part
+from jumok.training import Batch, DataSummary, Settings, TrainingTask, select_part
 
 LabelledTexts = list[tuple[str, str]]  # a text and its label
 HELD_OUT = 0.1  # of the user's own texts; the catalogue's texts have a fixed held-out split
@@ -97,7 +97,7 @@ def get_sentiment_defaults(request: TrainingRequest, options: SentimentOptions, 
 
 def create_sentiment_task(
     request: TrainingRequest, options: SentimentOptions, settings: Settings, loaded: Loaded | None
-) -> Task:
+) -> TrainingTask:
     """Train a classifier on short English texts with three classes, or on the user's own labelled texts."""
     if importlib.util.find_spec("sklearn") is None:
         raise ArgumentError(
@@ -193,9 +193,9 @@ def create_sentiment_task(
         **{f"texts of class {label!r}": count for label, count in labels.most_common(MAX_CLASSES_SHOWN)},
     }
     summary = DataSummary(counts, [{"text": text, "label": label} for text, label in train_texts[:3]])
-    return Task(
-        model, settings, batches, loss, evaluate, "macro_f1", "higher", tokenizer=tokenizer, labels=names,
-        data=data, build_report=build_report, summary=summary, examples=len(train_rows),
+    return TrainingTask(
+        Loaded(model, tokenizer, labels=names), settings, batches, loss, evaluate, "macro_f1", "higher", data=data,
+        build_report=build_report, summary=summary, examples=len(train_rows),
     )  # fmt: skip
 
 

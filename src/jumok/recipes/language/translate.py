@@ -34,7 +34,7 @@ from jumok.recipes.shared.text_scores import (
     require_sacrebleu,
     score_translations,
 )
-from jumok.training import IGNORE_INDEX, Batch, Loss, Settings, Task, compute_mean_loss, select_part
+from jumok.training import IGNORE_INDEX, Batch, Loss, Settings, TrainingTask, compute_mean_loss, select_part
 
 from .parallel_text import (
     ParallelText,
@@ -87,7 +87,7 @@ def get_translate_defaults(request: TrainingRequest, options: TranslateOptions, 
 
 def create_translate_task(
     request: TrainingRequest, options: TranslateOptions, settings: Settings, loaded: Loaded | None
-) -> Task:
+) -> TrainingTask:
     """Train a model to translate: English and Korean texts of user interfaces, or the user's own pairs."""
     require_sacrebleu()
     model: Model
@@ -131,9 +131,9 @@ def create_translate_task(
         "pairs": parallel_text.count, "held_out": len(parallel_text.held_out), "direction": parallel_text.direction,
         "vocabulary": tokenizer.vocabulary, "tokenizer": fingerprint_tokenizer(tokenizer),
     }  # fmt: skip
-    return Task(
-        model, settings, batches, create_smoothed_loss(options.smoothing / 100), evaluate, "chrf", "higher",
-        tokenizer=tokenizer, data=data, build_report=build_report, summary=parallel_text.summarize(),
+    return TrainingTask(
+        Loaded(model, tokenizer), settings, batches, create_smoothed_loss(options.smoothing / 100), evaluate, "chrf",
+        "higher", data=data, build_report=build_report, summary=parallel_text.summarize(),
         examples=parallel_text.count,
     )  # fmt: skip
 

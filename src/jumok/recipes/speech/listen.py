@@ -30,7 +30,15 @@ from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer
 from jumok.recipes.shared.splits import PARTS
 from jumok.recipes.shared.text_scores import compute_exact_match, compute_word_error_rate
-from jumok.training import Batch, DataSummary, Settings, Task, compute_mean_loss, compute_token_loss, select_part
+from jumok.training import (
+    Batch,
+    DataSummary,
+    Settings,
+    TrainingTask,
+    compute_mean_loss,
+    compute_token_loss,
+    select_part,
+)
 
 from .clips import (
     CLIPS_FILE,
@@ -73,7 +81,7 @@ def get_listen_defaults(request: TrainingRequest, options: ListenOptions, loaded
 
 def create_listen_task(
     request: TrainingRequest, options: ListenOptions, settings: Settings, loaded: Loaded | None
-) -> Task:
+) -> TrainingTask:
     """Train a speech model on synthesised words, or on the user's own recordings with transcripts."""
     start = CONFIG if loaded is None else loaded.config
     assert isinstance(start, SpeechConfig)
@@ -132,9 +140,9 @@ def create_listen_task(
     }
     counts = {f"{name} clips": len(clips.list_part(name)) for name in PARTS}
     examples = [{"transcript": clips.labels[index].text} for index in training[:3]]
-    return Task(
-        model, settings, batches, compute_token_loss, evaluate, tokenizer=texts.tokenizer,
-        speech_tokens=texts.speech_tokens, data=facts, build_report=build_report, summary=DataSummary(counts, examples),
+    return TrainingTask(
+        Loaded(model, texts.tokenizer, speech_tokens=texts.speech_tokens), settings, batches, compute_token_loss,
+        evaluate, data=facts, build_report=build_report, summary=DataSummary(counts, examples),
         examples=len(training),
     )  # fmt: skip
 

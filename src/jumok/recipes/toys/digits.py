@@ -26,7 +26,15 @@ from jumok.recipes.recipe import Defaults, Options, Recipe, create_model
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.seq2seq import generate_by_length
 from jumok.recipes.shared.text_scores import compute_exact_match
-from jumok.training import IGNORE_INDEX, Batch, Settings, Task, compute_mean_loss, compute_token_loss, select_part
+from jumok.training import (
+    IGNORE_INDEX,
+    Batch,
+    Settings,
+    TrainingTask,
+    compute_mean_loss,
+    compute_token_loss,
+    select_part,
+)
 
 VALIDATION = 10  # one in ten training questions is used to choose the best checkpoint instead
 EVALUATION_BATCH = 1_000
@@ -58,7 +66,9 @@ class AddOptions(Options):
     answer: str = choice("backwards", ("backwards", "forwards"), "order of the answer's digits; backwards: ones first")
 
 
-def create_sort_task(request: TrainingRequest, options: SortOptions, settings: Settings, loaded: Loaded | None) -> Task:
+def create_sort_task(
+    request: TrainingRequest, options: SortOptions, settings: Settings, loaded: Loaded | None
+) -> TrainingTask:
     """Train a GPT of the size of minGPT's gpt-nano to sort 6 digits; a quarter of the 729 questions is held out."""
     examples = (
         toy_tasks.make_sort_examples(side, length=options.digits, kinds=options.kinds) for side in ("held-out", "train")
@@ -67,7 +77,9 @@ def create_sort_task(request: TrainingRequest, options: SortOptions, settings: S
     return _create_task(request, held_out, train, SORT_CONFIG, settings, loaded)
 
 
-def create_add_task(request: TrainingRequest, options: AddOptions, settings: Settings, loaded: Loaded | None) -> Task:
+def create_add_task(
+    request: TrainingRequest, options: AddOptions, settings: Settings, loaded: Loaded | None
+) -> TrainingTask:
     """Train a GPT of the size of minGPT's adder to add two-digit numbers; a tenth of the sums is held out.
 
     The answer begins with its last digit, so that the model computes carries in order: 85+50=531.
@@ -97,7 +109,7 @@ def _create_task(
     config: GPTConfig,
     settings: Settings,
     loaded: Loaded | None,
-) -> Task:
+) -> TrainingTask:
     validation, train = questions[: len(questions) // VALIDATION], questions[len(questions) // VALIDATION :]
     if not (held_out and validation and train):
         raise ArgumentError(
@@ -161,8 +173,8 @@ def _create_task(
         "questions": len(held_out) + len(questions), "held_out": len(held_out), "first": "".join(held_out[0]),
         "letters": question_length,
     }  # fmt: skip
-    return Task(
-        model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data,
+    return TrainingTask(
+        Loaded(model, tokenizer), settings, batches, compute_token_loss, evaluate, data=data,
         build_report=build_report, examples=len(train_rows),
     )  # fmt: skip
 

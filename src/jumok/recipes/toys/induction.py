@@ -30,7 +30,7 @@ from jumok.models import Model
 from jumok.models.gpt import GPT, llama_config
 from jumok.recipes.recipe import Defaults, Options, Recipe, column_field, create_model, header_field
 from jumok.recipes.request import TrainingRequest
-from jumok.training import IGNORE_INDEX, Batch, Settings, Task, compute_token_loss, select_part
+from jumok.training import IGNORE_INDEX, Batch, Settings, TrainingTask, compute_token_loss, select_part
 
 SEQUENCES_PER_KIND = 100  # test sequences of each kind
 # tied=False: with tied embeddings the predicted token and the token to search for share their vectors, and induction is
@@ -67,7 +67,7 @@ class InductionOptions(Options):
 
 def create_induction_task(
     request: TrainingRequest, options: InductionOptions, settings: Settings, loaded: Loaded | None
-) -> Task:
+) -> TrainingTask:
     """Train a GPT to repeat bytes, words and texts that occurred earlier in its context."""
     tokenizer = Tokenizer.for_bytes()
     if loaded is None:
@@ -118,8 +118,8 @@ def create_induction_task(
         }
 
     data = {"length": length, "own_text": len(text), "sha256": hashlib.sha256(text).hexdigest()}
-    return Task(
-        model, settings, batches, compute_token_loss, evaluate, "right", "higher", tokenizer=tokenizer, data=data,
+    return TrainingTask(
+        Loaded(model, tokenizer), settings, batches, compute_token_loss, evaluate, "right", "higher", data=data,
         build_report=build_report,
     )  # fmt: skip
 

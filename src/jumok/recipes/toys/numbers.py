@@ -19,7 +19,7 @@ from jumok.models import Model
 from jumok.models.numeric import Numeric, NumericConfig
 from jumok.recipes.recipe import Defaults, Options, Recipe, create_model
 from jumok.recipes.request import TrainingRequest
-from jumok.training import Batch, Settings, Task
+from jumok.training import Batch, Settings, TrainingTask
 
 LENGTH = 5
 LOWEST, HIGHEST = 0.0, 100.0
@@ -33,7 +33,9 @@ HELD_OUT = 1_000
 HELD_OUT_SEED = 2**40  # no training step uses this seed
 
 
-def create_numbers_task(request: TrainingRequest, options: Options, settings: Settings, loaded: Loaded | None) -> Task:
+def create_numbers_task(
+    request: TrainingRequest, options: Options, settings: Settings, loaded: Loaded | None
+) -> TrainingTask:
     """Train a model to add 2 to each of 5 numbers from 0 to 100."""
     if loaded is not None:
         model = loaded.model
@@ -70,9 +72,10 @@ def create_numbers_task(request: TrainingRequest, options: Options, settings: Se
         }
 
     data = {"rule": "+2", "length": LENGTH, "from": 0, "to": 100}
-    return Task(
-        model, settings, batches, compute_squared_error, evaluate, "error", data=data, build_report=build_report
-    )
+    return TrainingTask(
+        Loaded(model), settings, batches, compute_squared_error, evaluate, "error", data=data,
+        build_report=build_report,
+    )  # fmt: skip
 
 
 def sample_sequences(count: int, generator: torch.Generator) -> Float[Tensor, "sequence number"]:

@@ -38,7 +38,7 @@ from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.seq2seq import create_seq2seq_batch, generate_by_length, pad_sources
 from jumok.recipes.shared.splits import PARTS, split_by_key
 from jumok.recipes.shared.text_scores import compute_bleu, compute_exact_match, require_sacrebleu
-from jumok.training import IGNORE_INDEX, Batch, DataSummary, Settings, Task, compute_token_loss, select_part
+from jumok.training import IGNORE_INDEX, Batch, DataSummary, Settings, TrainingTask, compute_token_loss, select_part
 
 Words = list[str]
 WordPair = tuple[Words, Words]  # source and target
@@ -104,7 +104,7 @@ def create_sequence_task(
     loaded: Loaded | None,
     generate_examples: ExampleGenerator,
     direction: int,
-) -> Task:
+) -> TrainingTask:
     """Train a model to copy a sequence (direction 1) or to reverse it (direction -1)."""
     require_sacrebleu()
     kind = _choose_kind(options, loaded)
@@ -154,8 +154,8 @@ def create_sequence_task(
         {f"{name} sequences": count for name, count in zip(PARTS, counts.values(), strict=True)},
         [{"source": " ".join(source), "target": " ".join(target)} for source, target in pairs["train"][:3]],
     )
-    return Task(
-        model, settings, batches, compute_token_loss, evaluate, "bleu", "higher", tokenizer=tokenizer, data=data,
+    return TrainingTask(
+        Loaded(model, tokenizer), settings, batches, compute_token_loss, evaluate, "bleu", "higher", data=data,
         build_report=build_report, summary=summary, examples=len(targets),
     )  # fmt: skip
 
