@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,37 @@ def test_imports_follow_the_package_order() -> None:
         allowed = ALLOWED_IMPORTS[package] | {package}
         imported = {name for name in imports(path) if name in ALLOWED_IMPORTS or (PACKAGE / name).exists()}
         assert imported <= allowed, f"{path.relative_to(ROOT)} imports {sorted(imported - allowed)}"
+
+
+def find_part_imports(package: Path) -> dict[str, set[str]]:
+    """Return for each part of a package, a module or a folder, the other parts that it imports when it runs."""
+    imported: dict[str, set[str]] = {}
+    for path in package.rglob("*.py"):
+        *folders, name = path.relative_to(package).with_suffix("").parts
+        if not folders and name == "__init__":
+            continue
+        module = [package.name, *folders]
+        parts = imported.setdefault(folders[0] if folders else name, set())
+        tree = ast.parse(path.read_text())
+        typing_only = [node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node)]
+        hidden = {id(node) for block in typing_only for node in ast.walk(block)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and id(node) not in hidden:
+                base = (node.module or "").split(".")
+                names = [*module[: len(module) - node.level + 1], *base] if node.level else base[1:]
+                names = [name for name in names if name]
+                if names[:1] == [package.name]:
+                    parts |= {names[1]} if names[1:] else {alias.name for alias in node.names}
+    return {part: (other_parts & imported.keys()) - {part} for part, other_parts in imported.items()}
+
+
+@pytest.mark.parametrize("package", sorted({path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"web"}))
+def test_the_parts_of_a_package_import_one_way(package: str) -> None:
+    """A call can then be followed from the package's entry to its parts; web's session and saved files know each
+    other."""
+    parts = find_part_imports(PACKAGE / package)
+    assert len(parts) > 1
+    TopologicalSorter(parts).prepare()  # raises CycleError
 
 
 def test_maps_of_the_page_know_no_inspection() -> None:

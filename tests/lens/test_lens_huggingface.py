@@ -392,9 +392,9 @@ def test_a_closed_lens_leaves_nothing_behind() -> None:
 @pytest.mark.parametrize("part", ["attention", "mlp"])
 def test_ablation_equals_zeroing_the_last_layer_in_every_family(name: str, part: str) -> None:
     """Whatever names a family gives to its modules."""
+    from jumok.lens.blocks import find_mlp
     from jumok.lens.effects.direct_effects import find_output_projection
     from jumok.lens.huggingface.module_names import find_feedforwards
-    from jumok.lens.sites import find_mlp
 
     model, inputs = build_model(name), MODELS[name][2]
     with torch.no_grad(), Lens(model) as lens:

@@ -1,7 +1,5 @@
 """The lens: record every attention of a model exactly, at any length, edit it, and measure whether it matters."""
 
-from jumok.lens.running.generation import Generation
-
 from .capture.model_capture import AttendedKey, Capture, Overview
 from .describe.head_kinds import HeadKind, classify_heads, sample_repeated_tokens, score_induction
 from .describe.head_profile import HeadProfile, profile_heads
@@ -18,6 +16,7 @@ from .effects.direct_effects import apply_logit_lens, compute_direct_effects, co
 from .effects.effect_table import Effect, Effects
 from .effects.measure import effect
 from .effects.patch_sweep import PatchSweep, sweep_patches
+from .generation import Generation
 from .lens import Lens
 
 __all__ = [

@@ -25,10 +25,6 @@ from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.defaults import NEW_TOKENS
 from jumok.errors import ArgumentError, describe_type
-from jumok.lens.running.generation import Generation, generate_with_edits
-from jumok.lens.running.model_state import evaluation_mode
-from jumok.lens.running.restart import ReusableRun, merge_reused, prepare_reuse
-from jumok.lens.running.run_progress import RunProgress
 from jumok.models import Model
 from jumok.reporting import Progress, Report
 from jumok.tap import listen, may_change_values
@@ -37,6 +33,7 @@ from .capture.model_capture import Capture, Labels, check_labels_are_unambiguous
 from .capture.recorder import Recorder, check_keep
 from .edits.apply_edits import EditListener
 from .edits.edit_base import Edit, check_edits
+from .generation import Generation, generate_with_edits
 from .lens_inputs import (
     ModelArguments,
     check_token_tensor,
@@ -46,6 +43,9 @@ from .lens_inputs import (
     label_arguments,
 )
 from .model_facts import LAST_LOGITS_ARGUMENTS, ModelFacts
+from .restart import ReusableRun, merge_reused, prepare_reuse
+from .running.model_state import evaluation_mode
+from .running.progress_listener import ProgressListener
 from .sites import Sites, remove_call_suffix
 
 if TYPE_CHECKING:
@@ -196,9 +196,9 @@ class Lens:
             self, arguments, keep, reusable=reusable, reuse=reuse, has_edits=bool(edits), gradients=gradients
         )
 
-        recorder, run_progress = Recorder(keep), RunProgress(progress)
-        with run_progress.keep_error():
-            support = self._prepare_route(arguments, run_progress)
+        recorder, listener = Recorder(keep), ProgressListener(progress)
+        with listener.keep_error():
+            support = self._prepare_route(arguments, listener)
             if support is not None and support.route is None:
                 if edits or keep or blocks is not None:
                     raise ArgumentError(
@@ -207,10 +207,10 @@ class Lens:
                     )
                 from .huggingface.router import run_with_maps
 
-                with run_progress.follow(self.model):
+                with listener.follow(self.model):
                     recorder.attentions, output = run_with_maps(self.model, *arguments)
             else:
-                output = self._forward(recorder, edits, gradients, arguments, run_progress, blocks, reuse)
+                output = self._forward(recorder, edits, gradients, arguments, listener, blocks, reuse)
         if not recorder.attentions:
             raise ArgumentError(f"{type(self.model).__name__} computes no attention that the lens can record")
         if labels is None:
@@ -286,9 +286,9 @@ class Lens:
             settings: Further keyword arguments of the model's ``forward``.
         """
         prepared = tuple(convert_input(self, model_input) for model_input in inputs)
-        return self._find_sites(ModelArguments(prepared, settings), RunProgress())
+        return self._find_sites(ModelArguments(prepared, settings), ProgressListener())
 
-    def _find_sites(self, arguments: ModelArguments, progress: RunProgress) -> Sites:
+    def _find_sites(self, arguments: ModelArguments, progress: ProgressListener) -> Sites:
         """Return the attention sites of a forward pass; the model runs once if they are not known."""
         key = _list_argument_names(arguments)
         if key not in self._sites:
@@ -305,7 +305,7 @@ class Lens:
         edits: Sequence[Edit],
         gradients: bool,
         arguments: ModelArguments,
-        progress: RunProgress,
+        progress: ProgressListener,
         blocks: ReusableRun | None = None,
         reuse: Capture | None = None,
     ) -> Any:
@@ -354,7 +354,7 @@ class Lens:
             with self._router.open_route():
                 yield
 
-    def prepare_route(self, progress: RunProgress | None = None, /, **settings: Any) -> None:
+    def prepare_route(self, progress: ProgressListener | None = None, /, **settings: Any) -> None:
         """Compare a model of transformers with itself without the lens, unless that is done already.
 
         Args:
@@ -364,13 +364,13 @@ class Lens:
         Raises:
             ArgumentError: If the model's attentions cannot be routed through ``attend()``.
         """
-        support = self._prepare_route(ModelArguments((), settings), progress or RunProgress())
+        support = self._prepare_route(ModelArguments((), settings), progress or ProgressListener())
         if support is not None and support.route is None:
             raise ArgumentError(
                 f"of {type(self.model).__name__} the lens has only the maps that the model returns: {support.reason}"
             )
 
-    def _prepare_route(self, arguments: ModelArguments, progress: RunProgress) -> Support | None:
+    def _prepare_route(self, arguments: ModelArguments, progress: ProgressListener) -> Support | None:
         """Find out how a model of transformers can be recorded; None for models of Jumok."""
         if self._router is None:
             return None

@@ -20,10 +20,10 @@ from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.errors import ArgumentError, describe_type
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture, Edit, Lens
-from jumok.lens.capture.residual_stream import STREAM_PARTS
 from jumok.lens.effects.metrics import extract_answer
-from jumok.lens.running.restart import read_versions
-from jumok.lens.running.run_progress import RunProgress
+from jumok.lens.effects.residual_stream import STREAM_PARTS
+from jumok.lens.restart import read_versions
+from jumok.lens.running.progress_listener import ProgressListener
 from jumok.models import Model
 from jumok.reporting import StageProgress
 from jumok.tap import Listener, listen
@@ -207,7 +207,7 @@ def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: StageProg
     if isinstance(opened.model, Model):
         return True
     with contextlib.suppress(ArgumentError):  # a model that is refused is refused again by lens.run
-        opened.lens.prepare_route(RunProgress(lambda done, total: progress(0, 0, "reading")), **settings)
+        opened.lens.prepare_route(ProgressListener(lambda done, total: progress(0, 0, "reading")), **settings)
         return True
     return False
 

@@ -20,7 +20,7 @@ from jumok.attention.score import ScaledDot, Score
 
 FULL_ROW_KEYS = 4096  # rows with at most this many keys are computed completely, in float64
 
-Tile = Float[Tensor, "query key"]
+WeightTile = Float[Tensor, "query key"]
 AllowedTile = Bool[Tensor, "query key"]
 
 
@@ -50,7 +50,7 @@ class CapturedCall:
         """The captured tensors, for the memory that they take."""
         return [tensor for tensor in (self.query, self.key, self.logsumexp) if tensor is not None]
 
-    def tile(self, row: int, head: int, queries: slice | Tensor, keys: slice) -> Tile:
+    def tile(self, row: int, head: int, queries: slice | Tensor, keys: slice) -> WeightTile:
         """Compute the weights of a tile; its rows are a slice of the queries, or some of them."""
         if self.logsumexp is None or self.needs_full_rows:
             rows = self._compute_full_rows(row, head, queries)
@@ -88,7 +88,7 @@ class CapturedCall:
             return torch.ones(grid.shape[2:], dtype=torch.bool, device=self.query.device)
         return self.mask.evaluate(grid)[0, 0].expand(grid.shape[2:])
 
-    def evaluate_bias(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
+    def evaluate_bias(self, row: int, head: int, queries: slice, keys: slice) -> WeightTile:
         """Evaluate the bias of a tile; zeros without a bias."""
         grid = self._build_grid(row, head, queries, keys)
         if self.bias is None:
@@ -100,7 +100,9 @@ class CapturedCall:
         """The dtype of the queries, but at least float32."""
         return torch.promote_types(self.query.dtype, torch.float32)
 
-    def _compute_scores(self, row: int, head: int, queries: slice | Tensor, keys: slice, dtype: torch.dtype) -> Tile:
+    def _compute_scores(
+        self, row: int, head: int, queries: slice | Tensor, keys: slice, dtype: torch.dtype
+    ) -> WeightTile:
         """Compute the scores with bias, -inf where the mask forbids."""
         all_heads = self.score.differs_by_head
         group = head // (self.query.shape[1] // self.key.shape[1])
@@ -127,7 +129,7 @@ class CapturedCall:
             self.query.device,
         )
 
-    def _compute_full_rows(self, row: int, head: int, queries: slice | Tensor) -> Tile:
+    def _compute_full_rows(self, row: int, head: int, queries: slice | Tensor) -> WeightTile:
         """Compute complete rows by softmax, in float64 where the device supports it."""
         dtype = torch.float32 if self.query.device.type == "mps" else torch.float64
         scores = self._compute_scores(row, head, queries, slice(None), dtype)
@@ -187,11 +189,11 @@ class CapturedAttention:
         storages = [tensor.untyped_storage() for call in self.calls for tensor in call.tensors]
         return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
-    def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
+    def tile(self, row: int, head: int, queries: slice, keys: slice) -> WeightTile:
         """Compute the weights of a tile; keys that a call did not have get weight 0."""
         return self._join_calls(lambda call, *cells: call.tile(*cells), row, head, queries, keys)
 
-    def read_rows(self, row: int, head: int, queries: Tensor) -> tuple[Tile, AllowedTile]:
+    def read_rows(self, row: int, head: int, queries: Tensor) -> tuple[WeightTile, AllowedTile]:
         """Compute the complete rows of some queries, and evaluate their masks."""
         everything = slice(None)
         if len(self.calls) == 1:
@@ -257,7 +259,7 @@ class WeightTable(CapturedCall):
     def needs_full_rows(self) -> bool:
         return False
 
-    def tile(self, row: int, head: int, queries: slice | Tensor, keys: slice) -> Tile:
+    def tile(self, row: int, head: int, queries: slice | Tensor, keys: slice) -> WeightTile:
         return self.table[row, head, queries, keys].float()
 
     def evaluate_mask(self, row: int, head: int, queries: slice | Tensor, keys: slice) -> AllowedTile:

@@ -19,7 +19,7 @@ from jumok.threads import use_threads
 from .captured_attention import CapturedAttention, WeightTable
 
 if TYPE_CHECKING:
-    from jumok.lens.running.restart import ReusableRun
+    from jumok.lens.restart import ReusableRun
 
     from .head_figure import HeadFigure
 

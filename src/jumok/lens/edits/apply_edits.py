@@ -99,7 +99,7 @@ class EditPerRow(Listener):
         return site == self._tap
 
 
-class AblateHeadPerRow(EditPerRow):
+class ReplaceHeadPerRow(EditPerRow):
     """In batch row r, replaces the output of head ``heads[r]`` of one attention by ``replacements[r]``.
 
     An attention over image windows has several parts (windows) per image.
@@ -121,7 +121,7 @@ class AblateHeadPerRow(EditPerRow):
         return texts.flatten(0, 1)
 
 
-class PatchPositionPerRow(EditPerRow):
+class ReplacePositionPerRow(EditPerRow):
     """In batch row r, replaces the value of a tap at ``positions[r]``, a residual stream or an MLP's output, by that of
     a source."""
 

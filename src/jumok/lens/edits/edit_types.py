@@ -17,8 +17,9 @@ from jumok.attention import mask as masks
 from jumok.attention.mask import Mask
 from jumok.attention.score import Score
 from jumok.errors import ArgumentError
+from jumok.lens.blocks import find_block, find_mlp, find_sites_of_block
 from jumok.lens.capture.model_capture import Capture
-from jumok.lens.sites import Sites, find_block, find_mlp, find_sites_of_block
+from jumok.lens.sites import Sites
 
 from .ablation import ABLATION_METHODS, ablate_output, read_source
 from .edit_base import KEPT_WORDS, Edit, Indices, Layer, TapCall, as_tuple, check_option, is_integer_like

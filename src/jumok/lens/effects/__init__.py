@@ -1,1 +1,1 @@
-"""Measure how much heads, edges and layers change a model's output."""
+"""Measure how much heads, edges and layers change a model's output, and read what they add to the residual stream."""

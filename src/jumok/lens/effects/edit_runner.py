@@ -11,7 +11,7 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 from jumok.lens.lens import Lens
 from jumok.lens.lens_inputs import convert_inputs
-from jumok.lens.running.restart import Restart, repeat_input
+from jumok.lens.restart import Restart, repeat_input
 from jumok.tap import Listener, listen
 
 from .metrics import Metric, MetricFunction, choose_default_metric, extract_answer, read_metric

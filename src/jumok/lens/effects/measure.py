@@ -22,7 +22,7 @@ from jumok import defaults
 from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.edits.ablation import ABLATION_METHODS
-from jumok.lens.edits.apply_edits import AblateHeadPerRow
+from jumok.lens.edits.apply_edits import ReplaceHeadPerRow
 from jumok.lens.edits.edit_base import TapCall
 from jumok.lens.edits.edit_types import Ablate
 from jumok.lens.lens import Lens, LensModel
@@ -87,7 +87,7 @@ def effect(
     <Effects of 4 heads on the metric <lambda>: 4.9354>
     """
     _check_options(over, by, source, verify, controls)
-    count = progress or (lambda done, total: None)
+    progress = progress or (lambda done, total: None)
     with Lens(model, tokenizer, report=report) as lens:
         runner = EditRunner(lens, inputs, settings, metric)
         sites = runner.capture.sites.names
@@ -98,9 +98,9 @@ def effect(
             raise ArgumentError("layers is empty; omit it to measure all layers")
         sampled: tuple[Effect, ...] = ()
         if over == "heads":
-            rows = measure_heads(runner, sites, Ablate(by=by, seed=seed, source=source), count)
+            rows = measure_heads(runner, sites, Ablate(by=by, seed=seed, source=source), progress)
         else:
-            rows, sampled = measure_edges(runner, sites, verify, controls, seed, count)
+            rows, sampled = measure_edges(runner, sites, verify, controls, seed, progress)
     attentions = runner.capture.attentions
     return Effects(
         over,
@@ -153,7 +153,7 @@ def measure_heads(runner: EditRunner, sites: Sequence[str], ablation: Ablate, pr
             batch = heads[first : first + runner.rows_per_batch]
             calls = {head: TapCall(f"{site}.output", (head,), 0, capture.attentions) for head in batch}
             replacements = [ablation.replace_output(output[:, [head]], call)[:, 0] for head, call in calls.items()]
-            listener = AblateHeadPerRow(site, torch.tensor(batch), torch.stack(replacements))
+            listener = ReplaceHeadPerRow(site, torch.tensor(batch), torch.stack(replacements))
             differences = runner.measure(listener, site, len(batch)).tolist()
             for head, difference in zip(batch, differences, strict=True):
                 edit = replace(ablation, layer=layer, head=head)

@@ -17,11 +17,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.errors import ArgumentError
+from jumok.lens.blocks import find_block, find_mlp
 from jumok.lens.capture.model_capture import Capture
-from jumok.lens.edits.apply_edits import AblateHeadPerRow, PatchPositionPerRow
+from jumok.lens.edits.apply_edits import ReplaceHeadPerRow, ReplacePositionPerRow
 from jumok.lens.edits.edit_base import KEPT_WORDS, check_option
 from jumok.lens.lens import Lens, LensModel
-from jumok.lens.sites import find_block, find_mlp
 from jumok.reporting import Progress
 
 from .edit_runner import EditRunner
@@ -182,15 +182,19 @@ def measure_patches(
     layers = []
     for name, site in names.items():
         attention = runner.capture.attentions[site]
-        tensor = _read_source(runner, source, f"{name}.{KEPT_WORDS[part]}", site, part)
+        tap = f"{name}.{KEPT_WORDS[part]}"
+        tensor = _read_source(runner, source, tap, site, part)
         chosen = None if partners is None else partners[sites.get_sides(site).queries]
         if chosen is None and attention.batch == 1 and tensor.shape[-2] != attention.queries:
             raise ArgumentError(
                 f"{name} has {tensor.shape[-2]} positions for the clean input and {attention.queries} for the "
                 "corrupted one; patching needs inputs of the same length"
             )
-        measure = _patch_heads if part == "attention" else _patch_positions
-        layers.append(PatchedLayer(name, site, measure(runner, name, site, part, tensor, chosen)))
+        if part == "attention":
+            effects = _patch_heads(runner, site, tensor, chosen)
+        else:
+            effects = _patch_positions(runner, tap, site, tensor, chosen)
+        layers.append(PatchedLayer(name, site, effects))
         if progress is not None:
             progress(len(layers), len(names))
     return layers
@@ -214,7 +218,7 @@ def _name_layer(runner: EditRunner, site: str, part: str) -> str:
 
 
 def _patch_heads(
-    runner: EditRunner, name: str, site: str, part: str, source: Tensor, partners: Sequence[int | None] | None
+    runner: EditRunner, site: str, source: Tensor, partners: Sequence[int | None] | None
 ) -> Float[Tensor, " head"]:
     """Patch the output ``[part, head, query, width]`` of each head, at all positions that have a partner."""
     outputs = source
@@ -223,14 +227,14 @@ def _patch_heads(
         outputs = runner.capture.activations[f"{site}.output"].clone()
         outputs[..., positions, :] = source[..., source_positions, :].to(outputs)
     effects = [
-        runner.measure(AblateHeadPerRow(site, heads, outputs[:, heads].movedim(1, 0)), site, len(heads)).cpu()
+        runner.measure(ReplaceHeadPerRow(site, heads, outputs[:, heads].movedim(1, 0)), site, len(heads)).cpu()
         for heads in torch.arange(outputs.shape[1]).split(runner.rows_per_batch)
     ]
     return torch.cat(effects)
 
 
 def _patch_positions(
-    runner: EditRunner, name: str, site: str, part: str, source: Tensor, partners: Sequence[int | None] | None
+    runner: EditRunner, tap: str, site: str, source: Tensor, partners: Sequence[int | None] | None
 ) -> Float[Tensor, " position"]:
     """Patch each position that has a partner."""
     count = source.shape[-2]
@@ -242,10 +246,9 @@ def _patch_positions(
         aligned[:, positions] = source[:, source_positions]
         source = aligned
     effects = torch.full((count,), torch.nan)
-    tap = f"{name}.{KEPT_WORDS[part]}"
     for rows in positions.split(runner.rows_per_batch):
         if len(rows):
-            effects[rows] = runner.measure(PatchPositionPerRow(tap, rows, source), site, len(rows)).float().cpu()
+            effects[rows] = runner.measure(ReplacePositionPerRow(tap, rows, source), site, len(rows)).float().cpu()
     return effects
 
 

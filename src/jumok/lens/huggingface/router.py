@@ -20,7 +20,7 @@ from jumok.errors import ArgumentError, IncompleteWarning, JumokError
 from jumok.lens.capture.captured_attention import CapturedAttention, WeightTable
 from jumok.lens.capture.recorder import Recorder
 from jumok.lens.running.model_state import change_lock, evaluation_mode
-from jumok.lens.running.run_progress import RunProgress
+from jumok.lens.running.progress_listener import ProgressListener
 from jumok.lens.sites import MAX_EXAMPLES
 from jumok.reporting import Report
 from jumok.tap import isolate, listen
@@ -113,7 +113,9 @@ class Router:
         with self.route(route or self._guess_route()):
             yield
 
-    def prepare(self, inputs: tuple[Any, ...], settings: dict[str, Any], check: bool, progress: RunProgress) -> Support:
+    def prepare(
+        self, inputs: tuple[Any, ...], settings: dict[str, Any], check: bool, progress: ProgressListener
+    ) -> Support:
         """Verify the route for these inputs, unless that is known already; without ``check``, take the most common one.
 
         ``progress`` is called at every module of the forward passes, which it can stop.
@@ -149,7 +151,7 @@ class Router:
         dtype = next(self.model.parameters()).dtype
         return type(self.model), self._config, dtype, len(inputs[1:]), frozenset(names), max([0, *lengths]).bit_length()
 
-    def _verify(self, inputs: tuple[Any, ...], settings: dict[str, Any], progress: RunProgress) -> Support:
+    def _verify(self, inputs: tuple[Any, ...], settings: dict[str, Any], progress: ProgressListener) -> Support:
         """Try the routes until one gives the outputs of the plain model.
 
         Where ``progress`` stops one forward pass, it also stops those that follow, and ``_try_maps`` raises its error.
@@ -185,7 +187,7 @@ class Router:
         return self._try_maps(inputs, settings, reasons, progress)
 
     def _try_maps(
-        self, inputs: tuple[Any, ...], settings: dict[str, Any], reasons: list[str], progress: RunProgress
+        self, inputs: tuple[Any, ...], settings: dict[str, Any], reasons: list[str], progress: ProgressListener
     ) -> Support:
         """Find out whether the model returns maps."""
         name = type(self.model).__name__

@@ -1,1 +1,1 @@
-"""How a lens runs a model: from the first edited block on, batch by batch, in generation, with progress, in threads."""
+"""What surrounds a run of a lens: changes of the model that only this run sees, and progress that can stop it."""

@@ -24,7 +24,7 @@ from jumok.lens.effects.metrics import (
 )
 from jumok.lens.huggingface.router import MAPS_ONLY
 from jumok.lens.lens_inputs import explain_failures
-from jumok.lens.running.restart import read_versions
+from jumok.lens.restart import read_versions
 from jumok.lens.sites import SOURCE, TARGET
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.web import messages

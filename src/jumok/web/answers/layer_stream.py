@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError
 from jumok.lens.capture.captured_attention import WeightTable
-from jumok.lens.capture.residual_stream import BlockStream, compute_stream_logits, read_residual_stream
+from jumok.lens.effects.residual_stream import BlockStream, compute_stream_logits, read_residual_stream
 from jumok.lens.huggingface.module_names import find_feedforwards
 from jumok.lens.model_facts import read_integer
 from jumok.lens.sites import SOURCE, TARGET

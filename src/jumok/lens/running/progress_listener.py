@@ -17,7 +17,7 @@ from jumok.reporting import Progress
 from jumok.tap import Listener, is_listening, isolate, listen
 
 
-class RunProgress(Listener):
+class ProgressListener(Listener):
     """Calls a callback, if there is one, at every tap, with the number of attentions that are finished.
 
     What the callback raises is raised again until it reaches the caller of the lens, even where something in between
@@ -99,7 +99,7 @@ class RunProgress(Listener):
             raise self.error from None
 
 
-class TokenProgress(RunProgress):
+class TokenProgressListener(ProgressListener):
     """Calls a callback at every tap of a generation, with the number of tokens that the model has read or written."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:

@@ -18,21 +18,21 @@ from jumok.errors import ArgumentError, ContextWarning, JumokError
 from jumok.generate.decoding import create_single_decoder, find_end_tokens
 from jumok.generate.loop import decode_steps
 from jumok.generate.sampling import RANDOM_SETTINGS, SAMPLING_SETTINGS, Sampling, parse_sampling
-from jumok.lens.capture.model_capture import Capture, Labels
-from jumok.lens.capture.recorder import Recorder, StepRecorder
-from jumok.lens.edits.apply_edits import EditListener
-from jumok.lens.edits.edit_base import Edit
-from jumok.lens.lens_inputs import convert_input
-from jumok.lens.model_facts import DECODER_INPUT, find_start_token, is_encoder_decoder
-from jumok.lens.sites import Sites
 from jumok.models import Model
 from jumok.reporting import Progress
 from jumok.tap import listen
 
-from .run_progress import TokenProgress
+from .capture.model_capture import Capture, Labels
+from .capture.recorder import Recorder, StepRecorder
+from .edits.apply_edits import EditListener
+from .edits.edit_base import Edit
+from .lens_inputs import convert_input
+from .model_facts import DECODER_INPUT, find_start_token, is_encoder_decoder
+from .running.progress_listener import TokenProgressListener
+from .sites import Sites
 
 if TYPE_CHECKING:
-    from jumok.lens.lens import Lens
+    from .lens import Lens
 
 #: settings of transformers with which a model reads several candidates, or reads a token again
 REFUSED_SETTINGS = ("assistant_model", "prompt_lookup_num_tokens", "custom_generate")
@@ -90,7 +90,7 @@ def generate_with_edits(
     else:
         decode = partial(_decode_with_transformers, lens.model, prompt)
 
-    recorder, token_progress = StepRecorder(keep), TokenProgress(progress, allowed)
+    recorder, token_progress = StepRecorder(keep), TokenProgressListener(progress, allowed)
     with contextlib.ExitStack() as stack:
         stack.enter_context(token_progress.keep_error())
         if not isinstance(lens.model, Model):

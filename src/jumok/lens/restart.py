@@ -24,15 +24,15 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from jumok.errors import ArgumentError, describe_type
-from jumok.lens.capture.model_capture import Capture
-from jumok.lens.capture.recorder import Recorder
-from jumok.lens.lens_inputs import ModelArguments
 from jumok.tap import Listener, listen, may_change_values
 
-from .model_state import change_lock, replace_forward
+from .capture.model_capture import Capture
+from .capture.recorder import Recorder
+from .lens_inputs import ModelArguments
+from .running.model_state import change_lock, replace_forward
 
 if TYPE_CHECKING:
-    from jumok.lens.lens import Lens
+    from .lens import Lens
 
 #: arguments with a fixed content, which can be compared
 PLAIN_TYPES = (str, int, float, bool, type(None), torch.dtype, torch.device)

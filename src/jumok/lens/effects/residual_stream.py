@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
 from jumok.layers import DecoderBlock, EncoderBlock
+from jumok.lens.blocks import find_block, find_mlp
+from jumok.lens.capture.model_capture import Capture
 from jumok.lens.huggingface.module_names import find_feedforwards, find_output_head
-from jumok.lens.sites import find_block, find_mlp
 from jumok.models import Model
-
-from .model_capture import Capture
 
 #: what a capture must keep
 STREAM_PARTS = ("input", "block_output", "feedforward_output")
@@ -67,11 +66,11 @@ def read_residual_stream(model: nn.Module, capture: Capture, sequence: str, posi
     positions = {capture.attentions[site].queries for sites in sites_by_block.values() for site in sites}
     if len(positions) != 1:
         raise ArgumentError("the layers of this model read different numbers of positions")
-    reader = _Reader(capture, position, positions.pop())
-    inputs = {block: reader.read(f"{block}.input") for block in sites_by_block}
+    vectors = _StreamVectors(capture, position, positions.pop())
+    inputs = {block: vectors.read(f"{block}.input") for block in sites_by_block}
     if isinstance(model, Model):
-        return [_follow_block(model, reader, block, inputs[block], sites) for block, sites in sites_by_block.items()]
-    return list(_add_parts(model, reader, inputs, sites_by_block))
+        return [_follow_block(model, vectors, block, inputs[block], sites) for block, sites in sites_by_block.items()]
+    return list(_add_parts(model, vectors, inputs, sites_by_block))
 
 
 def compute_stream_logits(
@@ -88,7 +87,7 @@ def compute_stream_logits(
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _StreamVectors:
     """Reads the vectors of one position."""
 
     capture: Capture
@@ -104,7 +103,7 @@ class _Reader:
         return tensor[0, self.position].detach().float()
 
 
-def _follow_block(model: Model, reader: _Reader, name: str, before: Vector, sites: list[str]) -> BlockStream:
+def _follow_block(model: Model, vectors: _StreamVectors, name: str, before: Vector, sites: list[str]) -> BlockStream:
     """Repeat the sums and norms of a block of Jumok."""
     block = model.get_submodule(name)
     assert isinstance(block, EncoderBlock | DecoderBlock)
@@ -112,7 +111,7 @@ def _follow_block(model: Model, reader: _Reader, name: str, before: Vector, site
     steps: list[StreamStep] = []
     stream = before
     for site, tap_name, part in [*parts, (None, f"{name}.feedforward_output", "feedforward")]:
-        added = reader.read(tap_name)
+        added = vectors.read(tap_name)
         with torch.no_grad():
             stream = block.add_residual(stream, added, block.get_submodule(f"{part}_norm"))
         steps.append(StreamStep(site, added, stream))
@@ -120,7 +119,7 @@ def _follow_block(model: Model, reader: _Reader, name: str, before: Vector, site
 
 
 def _add_parts(
-    model: nn.Module, reader: _Reader, inputs: dict[str, Vector], sites_by_block: dict[str, list[str]]
+    model: nn.Module, vectors: _StreamVectors, inputs: dict[str, Vector], sites_by_block: dict[str, list[str]]
 ) -> Iterator[BlockStream]:
     """Add the parts of the blocks of transformers, and compare each sum with the input of the next block."""
     has_mlps = bool(find_feedforwards(model))
@@ -129,8 +128,8 @@ def _add_parts(
         names: list[tuple[str | None, str]] = [(site, f"{site}.block_output") for site in sites]
         if has_mlps:
             names.append((None, f"{find_mlp(model, sites[-1])}.feedforward_output"))
-        recorded = [(site, name) for site, name in names if name in reader.capture.activations]
-        additions[block] = [(site, reader.read(name)) for site, name in recorded]
+        recorded = [(site, name) for site, name in names if name in vectors.capture.activations]
+        additions[block] = [(site, vectors.read(name)) for site, name in recorded]
 
     blocks = list(inputs)
     sums = {block: inputs[block] + sum(added for _, added in parts) for block, parts in additions.items()}
