@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 import jumok
 from jumok.cli import _describe_usage_error, cli
 from jumok.errors import JumokError
+from jumok.lens.effects.metrics import Metric
 from jumok.models.registry import describe_families
 from jumok.recipes import TrainingRequest, describe_fields, describe_recipes
 from jumok.reporting import choose_language
@@ -54,6 +56,13 @@ def test_translations_are_korean_and_insert_what_their_message_inserts() -> None
     for template, korean in read_templates().items():
         assert HANGUL.search(korean), template
         assert set(PLACEHOLDER.findall(korean)) <= set(PLACEHOLDER.findall(template)), template
+
+
+def test_descriptions_of_metrics_are_translated() -> None:
+    for kind in Metric.kinds.values():
+        arguments = {field.name: (1, 2) if field.name == "tokens" else 1 for field in fields(kind)}
+        description = kind(**arguments).describe()
+        assert HANGUL.search(translate(description, "ko")), description
 
 
 def test_parts_of_a_message_are_translated_on_their_own() -> None:
