@@ -50,9 +50,5 @@ INCLUDED_MODELS = {
         "ko": "짧은 한국어 일상 이야기를 이어 쓰는 모델, 패키지에 포함",
     },
 }
-LOADABLE_MODELS = (
-    "smollm2",
-    "gemma3-270m",
-    "minilm",
-    "whisper-tiny-en",
-)  # the catalogue models that one of our families can load
+#: the catalogue models that one of our families can load
+LOADABLE_MODELS = ("smollm2", "gemma3-270m", "minilm", "whisper-tiny-en")

@@ -38,10 +38,10 @@ def compute_isolated(
     is_bad = is_bad_key | is_bad_value
     key, value = (tensor.masked_fill(is_bad[..., None], 0.0) for tensor in (key, value))
     answer = _compute_in_range(dataclasses.replace(request, key=key, value=value), _find_largest(key)[0], compute)
-    output = answer.output.masked_fill(_find_readers(request, is_bad)[..., None], float("nan"))
+    output = answer.output.masked_fill(_find_attending_queries(request, is_bad)[..., None], float("nan"))
     if answer.weights is not None or answer.logsumexp is not None:
         # a value changes neither the weights nor the log-sum-exp
-        answer = _fill_rows(answer, _find_readers(request, is_bad_key))
+        answer = _fill_rows(answer, _find_attending_queries(request, is_bad_key))
     return answer._replace(output=output)
 
 
@@ -74,7 +74,7 @@ def _compute_in_range(
         query = request.query.masked_fill(is_bad_query[..., None], 0.0)
         answer = _compute_in_range(dataclasses.replace(request, query=query), largest_key, compute)
         every_key = torch.ones(request.key.shape[:3], dtype=torch.bool, device=query.device)
-        return _fill_rows(answer, is_bad_query & _find_readers(request, every_key))
+        return _fill_rows(answer, is_bad_query & _find_attending_queries(request, every_key))
 
     wide = {name: getattr(request, name).double() for name in ("query", "key", "value")}
     answer = compute(dataclasses.replace(request, **wide))
@@ -91,7 +91,7 @@ def _bound_scores(request: AttentionRequest, largest_key: float) -> float:
     return _find_largest(folded[0])[0] * largest_key * request.key.shape[-1] * max(1.0, abs(folded[1]))
 
 
-def _find_readers(
+def _find_attending_queries(
     request: AttentionRequest, is_bad: Bool[Tensor, "batch group key"]
 ) -> Bool[Tensor, "batch head query"]:
     """Return which queries may attend to at least one of these keys."""
@@ -100,13 +100,13 @@ def _find_readers(
     if request.mask is None:
         return is_bad.any(-1, keepdim=True).expand(batch, heads, queries)
 
-    readers = torch.zeros(batch, heads, queries, dtype=torch.bool, device=is_bad.device)
+    attending = torch.zeros(batch, heads, queries, dtype=torch.bool, device=is_bad.device)
     indices = is_bad.any(0).any(0).nonzero().squeeze(-1)
     for part in indices.split(max(1, MAX_CELLS // max(1, batch * heads * queries))):
         keys = _select_positions(request.key_positions, part)
         grid = Grid(range(batch), range(heads), request.query_positions, keys, is_bad.device)
-        readers |= (request.mask.evaluate(grid) & is_bad[:, :, None, part]).any(-1)
-    return readers
+        attending |= (request.mask.evaluate(grid) & is_bad[:, :, None, part]).any(-1)
+    return attending
 
 
 def _select_positions(positions: Positions, indices: Tensor) -> Tensor:

@@ -332,7 +332,7 @@ def create_incremental_decoder(
 
 
 def create_single_decoder(
-    model: Model, tokens: list[int], source: Any, limit: int, report: Report = warn_about_context
+    model: Model, tokens: list[int], source: Tensor, limit: int, report: Report = warn_about_context
 ) -> IncrementalDecoder:
     """Return the decoder of one text, from its tokens or, if there are none, another source, such as an image."""
     with torch.inference_mode():

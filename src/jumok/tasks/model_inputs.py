@@ -82,8 +82,8 @@ def read_input(loaded: Loaded, raw: RawInput, *, chat: bool = False, begin: floa
             raise ArgumentError(f"this {loaded.family} model does not say how long its windows of audio are")
         features, window = cut_window(loaded.model, read_samples(raw), begin)
         return ModelInput(features.to(loaded.model.device)[None], audio=window)
-    readers = {"image": _read_image, "regions": _read_regions, "numbers": _read_numbers}
-    source = readers[reads](loaded, raw)
+    read_functions = {"image": _read_image, "regions": _read_regions, "numbers": _read_numbers}
+    source = read_functions[reads](loaded, raw)
     return ModelInput(source.to(loaded.model.device)[None])
 
 

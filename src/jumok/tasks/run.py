@@ -108,7 +108,7 @@ def run_task(
     for model_input in inputs:
         if message := loaded.model.describe_unlearned(model_input.source):
             report(message)
-    return TASKS[loaded.model.task](loaded, inputs)
+    return ANSWER_FUNCTIONS[loaded.model.task](loaded, inputs)
 
 
 @torch.inference_mode()
@@ -188,7 +188,13 @@ def _compute_logits(loaded: Loaded, inputs: list[ModelInput]) -> list[Float[Tens
 
 
 # The tasks that answer in one forward pass; the remaining ones generate text.
-TASKS = {"embed": _embed, "fill": _fill, "classify": _classify, "score": _score, "predict": _predict_numbers}
+ANSWER_FUNCTIONS = {
+    "embed": _embed,
+    "fill": _fill,
+    "classify": _classify,
+    "score": _score,
+    "predict": _predict_numbers,
+}
 
 
 @dataclass(frozen=True)

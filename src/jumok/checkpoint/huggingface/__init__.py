@@ -21,18 +21,9 @@ from .xlm import XLMDialect
 
 # a model is written by the first that can express it
 _DIALECTS: tuple[Dialect[Any], ...] = (
-    *(
-        GPT2Dialect(),
-        LlamaDialect(),
-        Gemma3Dialect(),
-        BertDialect(),
-        RobertaDialect(),
-        DistilBertDialect(),
-        T5Dialect(),
-    ),
-    *(T5Dialect(), MarianDialect(), PegasusDialect(), ViTDialect(), DeiTDialect(), SwinDialect(), XLMDialect()),
-    WhisperDialect(),
-)
+    GPT2Dialect(), LlamaDialect(), Gemma3Dialect(), BertDialect(), RobertaDialect(), DistilBertDialect(), T5Dialect(),
+    MarianDialect(), PegasusDialect(), ViTDialect(), DeiTDialect(), SwinDialect(), XLMDialect(), WhisperDialect(),
+)  # fmt: skip
 
 # by model_type in config.json
 DIALECTS: dict[str, Dialect[Any]] = {model_type: dialect for dialect in _DIALECTS for model_type in dialect.model_types}

@@ -44,7 +44,7 @@ def build_environment() -> ImmutableSandboxedEnvironment:
     from jinja2.ext import Extension, LoopControlExtension
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    class Generation(Extension):
+    class GenerationTag(Extension):
         """Support {% generation %}, which marks the model's text for training; its content is written unchanged."""
 
         tags = {"generation"}  # noqa: RUF012
@@ -60,7 +60,7 @@ def build_environment() -> ImmutableSandboxedEnvironment:
         return json.dumps(document, ensure_ascii=False, indent=indent)  # jinja2's own filter escapes HTML
 
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, LoopControlExtension]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, LoopControlExtension]
     )
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)

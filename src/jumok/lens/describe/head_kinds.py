@@ -36,7 +36,7 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
 
-from .head_statistics import HeadStatistics, KeyPatterns, build_readers
+from .head_statistics import HeadStatistics, KeyPatterns, build_row_functions
 
 MARGIN = "_margin"  # ends the name of a score that is compared with control pairs
 
@@ -145,7 +145,7 @@ def classify_heads(
         if attention.queries != count or attention.keys != count:
             continue  # a cross-attention, or an attention over something else
         for head in range(attention.heads):
-            read_rows, read_without_first = build_readers(capture, site, head, patterns, batch)
+            read_rows, read_without_first = build_row_functions(capture, site, head, patterns, batch)
             statistics = HeadStatistics.collect(read_rows, patterns)
             without_first = HeadStatistics.collect(read_without_first, patterns)
             kinds.append(HeadKind(site, head, *statistics, without_first.scores))

@@ -14,7 +14,7 @@ from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.lens import Lens
 from jumok.models import Model
-from jumok.reporting import Progress
+from jumok.reporting import Progress, Report
 
 from .head_kinds import HeadKind, classify_heads, sample_repeated_tokens
 from .head_statistics import subtract_uniform
@@ -56,13 +56,13 @@ class HeadProfiler:
 
         Without ``tokenize_words`` no head is scored as syntactic; without ``sites`` all attentions are classified.
         """
-        report = progress or (lambda done, total: None)
+        progress = progress or (lambda done, total: None)
         self._lens = lens
-        self.on_repeats = _classify_on_repeats(lens, sites, report)
+        self.on_repeats = _classify_on_repeats(lens, sites, progress)
         self.syntactic: dict[Head, float] = {}  # the mean score over the annotated sentences
         self.margins: dict[Head, SentenceMargin] = {}  # of related words of these sentences over control pairs
         if tokenize_words is not None:
-            self.syntactic, self.margins = _score_sentences(lens, tokenize_words, sites, report)
+            self.syntactic, self.margins = _score_sentences(lens, tokenize_words, sites, progress)
 
     def classify_on_text(
         self, capture: Capture, tokens: Sequence[int], site: str, queries: Tensor | None = None
@@ -90,7 +90,7 @@ def build_profiler(
     lens: Lens,
     sites: Sequence[str] | None = None,
     progress: Progress | None = None,
-    report: Callable[[str], None] | None = None,
+    report: Report | None = None,
 ) -> HeadProfiler | None:
     """Return a profiler that finds words with the lens's tokenizer; None for a model that cannot read built-in texts.
 

@@ -181,7 +181,7 @@ class HeadStatistics(NamedTuple):
         return HeadStatistics(scores, entropy_sum / row_count, distance_sum / row_count, dict(shares))
 
 
-def build_readers(
+def build_row_functions(
     capture: Capture, site: str, head: int, patterns: KeyPatterns, batch: int
 ) -> tuple[ReadRows, ReadRows]:
     """Return what reads the rows of a head, and what reads them without the first key, normalised again."""

@@ -186,8 +186,8 @@ def compare_keys(
 
 def _find_word(capture: Capture, labels: SideLabels, side: str, text: str, query: QueryPosition) -> KeyWord:
     """Find a word among the keys, which have the same labels as the queries on their side."""
-    readers = [site for site in capture.sites.names if capture.sites.get_sides(site).queries == side]
-    token = find_query(capture, labels, readers, text)
+    sites = [site for site in capture.sites.names if capture.sites.get_sides(site).queries == side]
+    token = find_query(capture, labels, sites, text)
     earlier = [position for position in token.occurrences if side != query.side or position <= query.position]
     last = (earlier or token.occurrences)[-1]
     if not token.part_of:

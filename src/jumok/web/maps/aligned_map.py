@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from jumok.lens.capture.captured_attention import Tile
+from jumok.lens.capture.captured_attention import WeightTile
 
 from .site_maps import SiteMap
 
@@ -24,7 +24,7 @@ class AlignedMap(SiteMap):
         self.queries, self.keys = len(rows), len(columns)
         self._rows, self._columns = (_to_tensor(positions) for positions in (rows, columns))
 
-    def read_tile(self, head: int, rows: slice, columns: slice) -> Tile:
+    def read_tile(self, head: int, rows: slice, columns: slice) -> WeightTile:
         queries, keys = self._rows[rows], self._columns[columns]
         weights = torch.zeros(len(queries), len(keys))
         has_query, has_key = (queries >= 0).nonzero(), (keys >= 0).nonzero()

@@ -14,7 +14,7 @@ from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture, Edit, KnockOut
-from jumok.lens.capture.captured_attention import CapturedAttention, Tile, WeightTable
+from jumok.lens.capture.captured_attention import CapturedAttention, WeightTable, WeightTile
 from jumok.lens.edits.edit_base import as_tuple
 from jumok.lens.sites import SOURCE, TARGET, AxisSides
 from jumok.web import messages
@@ -35,7 +35,7 @@ class SiteMap:
         self.attention = attention
         self.heads, self.queries, self.keys = attention.heads, attention.queries, attention.keys
 
-    def read_tile(self, head: int, rows: slice, columns: slice) -> Tile:
+    def read_tile(self, head: int, rows: slice, columns: slice) -> WeightTile:
         """Compute a rectangle of weights, exactly; the slices have begin and end."""
         # not capture.tile: its cache of the last map must not be shared by two threads
         with torch.no_grad():
@@ -64,7 +64,7 @@ class WindowMap(SiteMap):
         """Return the window of a patch, and its index in that window."""
         return int(self._window_of[patch]), int(self._index_of[patch])
 
-    def read_tile(self, head: int, rows: slice, columns: slice) -> Tile:
+    def read_tile(self, head: int, rows: slice, columns: slice) -> WeightTile:
         begin, end, _ = rows.indices(self.queries)
         weights = torch.zeros(end - begin, self.keys)
         patches = torch.arange(begin, end)
