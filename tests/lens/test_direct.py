@@ -26,6 +26,7 @@ from jumok.lens import (
 from jumok.lens.describe.head_statistics import merge_into_words
 from jumok.lens.effects.direct_effects import find_output_projection
 from jumok.lens.effects.metrics import LogitDifference
+from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, llama_config
 
 TEXT = test_lens.TOKENS[:1]
@@ -167,12 +168,21 @@ def test_the_logit_lens_after_the_last_block_equals_the_model(build: Any) -> Non
 
 def test_other_families_raise() -> None:
     build, inputs, _ = test_lens.MODELS["bert, padded"]
-    for call in (
-        lambda model: compute_direct_effects(model, *inputs, 3),
-        lambda model: apply_logit_lens(model, *inputs),
-    ):
-        with pytest.raises(ArgumentError, match="of the family gpt"):
-            call(build())
+    with pytest.raises(ArgumentError, match="of the family gpt"):
+        compute_direct_effects(build(), *inputs, 3)
+    with pytest.raises(ArgumentError, match="continues a text or fills masks, not BERT"):
+        apply_logit_lens(build(), *inputs)
+
+
+def test_the_logit_lens_reads_masked_language_models() -> None:
+    sizes = {"vocabulary": 40, "length": 16, "width": 24, "layers": 2, "heads": 4, "hidden": 32}
+    model = test_lens.build_model(BERT, BERTConfig(**sizes, head="mlm"))
+    predictions = apply_logit_lens(model, TEXT, position=5, count=40)
+    expected = model(TEXT).logits[0, 5].softmax(-1)
+    assert len(predictions) == 3
+    for token, probability in predictions[-1].tokens:
+        assert probability == pytest.approx(float(expected[token].detach()), abs=1e-5)
+    assert len(apply_logit_lens(model.bfloat16(), TEXT)) == 3
 
 
 def test_rollout_is_the_product_of_the_layers() -> None:

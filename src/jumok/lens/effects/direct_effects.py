@@ -23,10 +23,12 @@ from jumok.layers import RMSNorm
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.huggingface.module_names import find_output_projection_module
 from jumok.lens.lens import Lens, LensModel
+from jumok.lens.sites import SOURCE
 from jumok.models import Model
 from jumok.models.gpt import GPT
 
 from .metrics import LogitDifference, encode_single_token
+from .residual_stream import STREAM_PARTS, compute_stream_logits, read_residual_stream
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,15 @@ def compute_direct_effects(
     Raises:
         ArgumentError: If the model is of another family, there are several texts, or the token is unknown.
     """
-    gpt, capture, tokenizer = capture_residual_stream(model, tokens)
+    with Lens(model) as lens:
+        gpt, tokenizer = lens.model, lens.tokenizer
+        if not isinstance(gpt, GPT):
+            raise ArgumentError(
+                f"direct effects need a model of the family gpt (GPT-2, Llama, Mistral, Qwen2, SmolLM2, ...) from "
+                f"jumok.load, not {type(gpt).__name__}"
+            )
+        capture = lens.run(tokens, keep=("output", *STREAM_PARTS))
+        _check_single_text(capture)
     if isinstance(token, LogitDifference):
         if position is not None:
             raise ArgumentError(f"give the position once: LogitDifference(..., position={position})")
@@ -109,47 +119,40 @@ class LayerPrediction:
 
 @torch.no_grad()
 def apply_logit_lens(model: LensModel, tokens: Any, position: int = -1, count: int = 5) -> list[LayerPrediction]:
-    """Predict the next token from the residual stream before the first block and after each block.
+    """Predict tokens from the residual stream before the first block and after each block.
 
     Args:
-        model: A model of the family gpt, or its name or folder, as for ``Lens``.
+        model: A model of Jumok that continues a text or fills masks, or its name or folder, as for ``Lens``.
         tokens: A single text, as for ``Lens.run``.
-        position: The position whose next token is predicted, negative from the end.
+        position: The position at which tokens are predicted, negative from the end: the next token, or a masked one.
         count: How many tokens to return for each layer.
 
     Raises:
-        ArgumentError: If the model is of another family, or there are several texts.
+        ArgumentError: If the model is another one, or there are several texts.
     """
-    gpt, capture, _ = capture_residual_stream(model, tokens)
-    layers = range(len(capture.sites.names))
-    hidden = [capture.activations[f"blocks.{layer}.input"][0, position] for layer in layers]
-    last = f"blocks.{len(layers) - 1}"
-    parts = (f"{last}.input", f"{last}.attention.block_output", f"{last}.feedforward_output")
-    final = torch.stack([capture.activations[part][0, position].double() for part in parts]).sum(0)
-    hidden.append(final.to(hidden[0]))
-
-    predictions = []
-    for layer, vector in enumerate(hidden):
-        logits = gpt.compute_logits(vector[None, None])[0, 0]
-        best = logits.softmax(-1).topk(min(count, len(logits)))
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        predictions.append(LayerPrediction(layer, tuple(pairs)))
-    return predictions
-
-
-def capture_residual_stream(model: LensModel, tokens: Any) -> tuple[GPT, Capture, TextTokenizer | None]:
-    """Run a GPT on one text, and record what its parts add to the residual stream."""
     with Lens(model) as lens:
-        if not isinstance(lens.model, GPT):
+        if not isinstance(lens.model, Model) or lens.model.task not in ("continue", "fill"):
             raise ArgumentError(
-                f"the logit lens and direct effects need a model of the family gpt (GPT-2, Llama, Mistral, Qwen2, "
-                f"SmolLM2, ...) from jumok.load, not {type(lens.model).__name__}"
+                "the logit lens needs a model of jumok.load that continues a text or fills masks, not "
+                f"{type(lens.model).__name__}"
             )
-        capture = lens.run(tokens, keep=("output", "block_output", "feedforward_output", "input"))
-    texts = len(capture.activations["blocks.0.input"])
+        capture = lens.run(tokens, keep=STREAM_PARTS)
+        _check_single_text(capture)
+        blocks = read_residual_stream(lens.model, capture, SOURCE, position)
+    vectors = [*(block.before for block in blocks), blocks[-1].after]
+    logits = compute_stream_logits(lens.model, torch.stack([vector for vector in vectors if vector is not None]))
+    assert logits is not None
+    best = logits.float().softmax(-1).topk(min(count, logits.shape[-1]))
+    return [
+        LayerPrediction(layer, tuple(zip(ids, probabilities, strict=True)))
+        for layer, (ids, probabilities) in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    ]
+
+
+def _check_single_text(capture: Capture) -> None:
+    texts = next(iter(capture.attentions.values())).batch
     if texts != 1:
         raise ArgumentError(f"the logit lens and direct effects read one text at a time, not {texts}")
-    return lens.model, capture, lens.tokenizer
 
 
 def _build_direction(gpt: GPT, token: int | str | LogitDifference, tokenizer: TextTokenizer | None) -> Tensor:

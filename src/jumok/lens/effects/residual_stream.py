@@ -100,7 +100,7 @@ class _StreamVectors:
             raise ArgumentError(f"the capture has no {name}; create it with keep={STREAM_PARTS!r}")
         if tensor.dim() != 3 or tensor.shape[1] != self.positions:
             raise ArgumentError("the layers of this model read different numbers of positions")
-        return tensor[0, self.position].detach().float()
+        return tensor[0, self.position].detach()
 
 
 def _follow_block(model: Model, vectors: _StreamVectors, name: str, before: Vector, sites: list[str]) -> BlockStream:
