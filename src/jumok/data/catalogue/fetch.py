@@ -69,6 +69,8 @@ def _build_pip_command(archive: Archive, target: Path, scratch: Path) -> list[st
     command = [*client, "download", "--no-deps", "--require-hashes", "--no-cache-dir", "--no-input", form]
     if archive.python:
         command += ["--python-version", archive.python]
+    if archive.platform:
+        command += ["--platform", archive.platform]
     return [*command, "--disable-pip-version-check", "--progress-bar=off", "-d", str(target), "-r", str(requirements)]
 
 
