@@ -554,7 +554,7 @@ export const ko: Words = {
   },
   strip: {
     title: "모델 전체",
-    caption: (label) => `“${label}”이(가) 임베딩에서 로짓까지 가는 과정`,
+    caption: (label) => `“${label}”: 임베딩에서 로짓까지`,
     embedding: "임베딩",
     layer: "층",
     logits: "로짓",
@@ -599,7 +599,7 @@ export const ko: Words = {
         `모델은 텍스트를 읽고 다음 토큰이 “${label}”일 확률을 ${probability}로 예측합니다. 예측은 토큰마다 합니다. 토큰 하나를 눌러 그 자리의 예측을 보세요.`,
       otherTask: "입력과 모델의 답입니다. 텍스트의 토큰이나 이미지의 한 부분을 누르세요.",
       done: (label, best, probability) =>
-        `“${label}” 다음에는 “${best}”을(를) ${probability}로 예측했습니다. 음영은 이 토큰이 본 곳이며, 이것이 헤드 하나의 어텐션입니다.`,
+        `“${label}” 다음의 예측은 “${best}”(${probability})입니다. 음영은 이 토큰이 본 곳이며, 이것이 헤드 하나의 어텐션입니다.`,
       otherDone: "이 토큰이 쿼리가 되었습니다. 음영은 선택한 헤드에서 이 토큰이 보는 곳입니다.",
     },
     look: {
@@ -611,7 +611,7 @@ export const ko: Words = {
     cell: {
       title: "칸 누르기",
       task: "큰 맵에서 진한 칸을 누르세요. 화살표 키로 옮기고 Enter를 눌러도 됩니다. 행은 보는 토큰, 열은 보이는 토큰입니다.",
-      done: (query, key, weight) => `“${query}”이(가) “${key}”을(를) 보는 가중치는 ${weight}입니다. 한 행의 가중치를 모두 더하면 1입니다.`,
+      done: (query, key, weight) => `쿼리 “${query}”에서 키 “${key}”의 가중치는 ${weight}입니다. 한 행의 가중치를 모두 더하면 1입니다.`,
     },
     compute: {
       title: "계산",
@@ -668,7 +668,7 @@ export const ko: Words = {
   },
   summary: {
     token: (label, position) => `“${label}” ${position}`,
-    links: (query, links) => `${query}이(가) 보는 곳: ${links}.`,
+    links: (query, links) => `${query}에서 보는 곳: ${links}.`,
     effect: (effect) => `이 헤드를 제거하면 지표가 ${effect}만큼 변합니다.`,
   },
   unknownWords: (words) => `어휘에 없는 단어: ${words}`,
