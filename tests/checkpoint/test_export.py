@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
 import jumok
-from jumok.checkpoint.huggingface import DIALECTS
+from jumok.checkpoint.huggingface import DIALECTS, find_dialect_for
 from jumok.cli import cli
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import CheckpointError
@@ -236,6 +238,22 @@ def test_transformers_loads_every_family_without_a_remark(tmp_path: Path, name: 
         inputs = {"decoder_input_ids": target} if model.is_encoder_decoder else {}
         arguments = (encoded["input_ids"], target) if model.is_encoder_decoder else (encoded["input_ids"],)
         assert_parity(theirs(**encoded, **inputs).logits, model(*arguments).logits)
+
+
+@pytest.mark.parametrize("base", [{}, {"scaled_embedding": True}, {"query_key_norm": True}], ids=str)
+@pytest.mark.parametrize("build", [GPTConfig, llama_config])
+def test_every_switch_of_a_gpt_is_written_or_refused(build: Any, base: dict[str, bool]) -> None:
+    """What a dialect neither writes nor refuses would be lost without a word."""
+    config = build(**base)
+    for field in fields(GPTConfig):
+        if field.metadata["kind"] is not bool or field.name == "fixed_length":  # which decides only when to stop
+            continue
+        written = []
+        for value in (False, True):
+            switched = config.replace(**{field.name: value})
+            with contextlib.suppress(CheckpointError):
+                written.append(find_dialect_for(switched).to_hf_config(switched))
+        assert len(written) < 2 or written[0] != written[1], field.name
 
 
 @pytest.mark.parametrize(

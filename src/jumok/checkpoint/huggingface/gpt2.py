@@ -48,6 +48,7 @@ class GPT2Dialect(Dialect[GPTConfig]):
             and config.output_bias
             and config.feedforward_bias
             and config.window is None
+            and not (config.query_key_norm or config.output_norm or config.scaled_embedding)
             and config.groups in (None, config.heads)
             and config.head_width in (None, config.width // config.heads)
         )
