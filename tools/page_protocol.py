@@ -1,4 +1,4 @@
-"""Write page/src/protocol.ts from the structures of jumok.web.messages and jumok.web.asks, with their comments.
+"""Write page/src/protocol.ts from the structures of messages, saved_format and asks in jumok.web, with their comments.
 
 ``python tools/page_protocol.py`` writes it (``make page`` does), and ``--check`` compares instead (``make check``).
 """
@@ -15,7 +15,7 @@ from jumok.lens import Edit
 ROOT = Path(__file__).parents[1]
 WEB = ROOT / "src" / "jumok" / "web"
 PROTOCOL = ROOT / "page" / "src" / "protocol.ts"
-HEADER = """/** The messages of the page, generated from src/jumok/web/messages.py and asks.py by `make page`.
+HEADER = """/** The messages of the page, generated from src/jumok/web (messages, saved_format, asks) by `make page`.
  *
  * The page asks: one JSON object with the fields `ask`, `id` and `language`, and those of `Asks`. Whatever carries the
  * messages, an answer is a JSON head plus binary buffers, whose numbers are little-endian:
@@ -154,11 +154,12 @@ def write_edit() -> str:
 def write_protocol() -> str:
     """Return the content of protocol.ts."""
     names = dict(BASIC_TYPES)
-    messages, asks = Module(WEB / "messages.py", names), Module(WEB / "asks.py", names)
-    parts = [HEADER, "\n".join(messages.write_aliases()) + "\n", write_edit() + "\n"]
-    for module in (messages, asks):
+    modules = [Module(WEB / f"{name}.py", names) for name in ("messages", "saved_format", "asks")]
+    aliases = [alias for module in modules for alias in module.write_aliases()]
+    parts = [HEADER, "\n".join(aliases) + "\n", write_edit() + "\n"]
+    for module in modules:
         parts += [f"{module.write_interface(node)}\n" for node in module.structures if node.name != ASK_BASE]
-    return "\n".join([*parts, asks.write_table() + "\n"])
+    return "\n".join([*parts, modules[-1].write_table() + "\n"])
 
 
 def main(arguments: list[str]) -> None:

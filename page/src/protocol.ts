@@ -1,4 +1,4 @@
-/** The messages of the page, generated from src/jumok/web/messages.py and asks.py by `make page`.
+/** The messages of the page, generated from src/jumok/web (messages, saved_format, asks) by `make page`.
  *
  * The page asks: one JSON object with the fields `ask`, `id` and `language`, and those of `Asks`. Whatever carries the
  * messages, an answer is a JSON head plus binary buffers, whose numbers are little-endian:

@@ -22,9 +22,10 @@ from jumok.lens import Capture, Edit, KnockOut, Lens, Remask, Scale
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.web import saved_maps, saved_vectors
-from jumok.web.messages import ForbiddenCells, Piece, SavedMask, Selection
+from jumok.web.messages import Selection
 from jumok.web.model_pack import explain_missing_engine
 from jumok.web.saved_file import save_html
+from jumok.web.saved_format import ForbiddenCells, Piece, SavedMask
 from jumok.web.saved_maps import Blob, describe_mask
 from jumok.web.session import Start
 

@@ -1,8 +1,8 @@
 """Write what the page shows as one HTML file, which opens from disk without a network.
 
 The file contains the bundle of the page, its style sheet, an index in JSON and one compressed blob. Its content
-security policy allows nothing else. ``messages.SavedIndex`` describes index and blob of a file that shows one run. A
-live file computes by itself: its index is a ``messages.Hello``, and its blob the model (``model_pack``).
+security policy allows nothing else. ``saved_format.SavedIndex`` describes index and blob of a file that shows one run.
+A live file computes by itself: its index is a ``messages.Hello``, and its blob the model (``model_pack``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import gzip
 import html
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files
@@ -23,7 +23,7 @@ from jumok import __version__
 from jumok.errors import ArgumentError
 from jumok.files import write_atomically
 from jumok.lens import Edit
-from jumok.reporting import StageProgress
+from jumok.reporting import Progress, StageProgress
 
 from . import messages
 from .answers.head_measures import describe_kinds, measure_effects
@@ -35,6 +35,7 @@ from .messages import Over, Selection, encode_json
 from .model_list import list_models, simplify_reads
 from .model_pack import explain_missing_engine, pack_model
 from .opened_model import OpenedModel, Pass, open_listed_model
+from .saved_format import SavedAudio, SavedIndex
 from .saved_layers import store_layers
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
 from .saved_vectors import VectorStore
@@ -75,7 +76,7 @@ def save_html(
     live: bool = False,
     second: str | None = None,
     effects: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Run a model, and write what the page shows as one HTML file.
 
@@ -162,7 +163,7 @@ def build_html(
     picture = inspection.picture
     run = inspection.describe()
     run.notes = [*run.notes, *_explain_limits(store, vectors)]
-    index = messages.SavedIndex(
+    index = SavedIndex(
         hello=_describe_file(inspection, can, selection, language),
         run=run,
         image=None if picture is None else blob.add(picture.png),
@@ -227,7 +228,7 @@ def _classify(inspection: Inspection, report: StageProgress) -> None:
             inspection.clean.kinds = describe_kinds(inspection, report)
 
 
-def _store_sound(inspection: Inspection, blob: Blob) -> messages.SavedAudio | None:
+def _store_sound(inspection: Inspection, blob: Blob) -> SavedAudio | None:
     """Store the audio, its spectrogram, and where the heads that follow it in time hear each word."""
     sound = inspection.sound
     if sound is None:
@@ -237,7 +238,7 @@ def _store_sound(inspection: Inspection, blob: Blob) -> messages.SavedAudio | No
         name: None if shown is None else blob.add_floats(read_listening(sound, shown, inspection.sites))
         for name, shown in passes.items()
     }
-    return messages.SavedAudio(blob.add(sound.wav), blob.add(sound.spectrogram), listening)
+    return SavedAudio(blob.add(sound.wav), blob.add(sound.spectrogram), listening)
 
 
 def _describe_file(

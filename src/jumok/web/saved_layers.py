@@ -9,6 +9,7 @@ from .answers.layer_stream import describe_layers
 from .inspection import Inspection
 from .messages import encode_json
 from .opened_model import Pass
+from .saved_format import Piece
 from .saved_maps import Blob
 
 MAX_VECTORS = 1000  # positions x blocks: about 6 seconds for SmolLM2, whose vocabulary is large
@@ -16,7 +17,7 @@ MAX_VECTORS = 1000  # positions x blocks: about 6 seconds for SmolLM2, whose voc
 
 def store_layers(
     inspection: Inspection, passes: Mapping[messages.Pass, Pass | None], blob: Blob, report: Callable[[], None]
-) -> dict[messages.Pass, dict[messages.Sequence, messages.Piece] | None]:
+) -> dict[messages.Pass, dict[messages.Sequence, Piece] | None]:
     """Store the answers of short inputs; a sequence that is too long, or has no residual stream, is left out."""
     return {
         name: None if shown is None else _store_pass(inspection, shown, blob, report) for name, shown in passes.items()
@@ -25,7 +26,7 @@ def store_layers(
 
 def _store_pass(
     inspection: Inspection, shown: Pass, blob: Blob, report: Callable[[], None]
-) -> dict[messages.Sequence, messages.Piece]:
+) -> dict[messages.Sequence, Piece]:
     lengths: dict[messages.Sequence, int] = {
         "source": len(inspection.labelled.source),
         "target": len(inspection.labelled.target),

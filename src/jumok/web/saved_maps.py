@@ -17,7 +17,8 @@ from . import messages
 from .inspection import Inspection
 from .maps.site_maps import SiteMap, WindowMap
 from .maps.tiles import Check, compute_thumbnails, encode_weights, pool_maps, read_values
-from .messages import (
+from .opened_model import Pass
+from .saved_format import (
     ComputedWeights,
     ExactWeights,
     ForbiddenCells,
@@ -28,7 +29,6 @@ from .messages import (
     SavedMask,
     SavedThumbnails,
 )
-from .opened_model import Pass
 
 MAX_EXACT_BYTES = 8_000_000  # of all maps as float32
 MAX_ROUNDED_BYTES = 72_000_000  # of all maps as bytes: SmolLM2 (270 heads) at 512 tokens

@@ -15,8 +15,8 @@ from jumok.lens.edits.edit_types import TemperatureScore
 from . import messages
 from .answers.head_steps import describe_scale, find_dot_product, write_sentences
 from .maps.site_maps import SiteMap, WindowMap
-from .messages import Piece, SavedAttention, SavedScore, SavedVectors
 from .opened_model import Pass
+from .saved_format import Piece, SavedAttention, SavedScore, SavedVectors
 from .saved_maps import Blob, describe_mask
 
 MAX_EXACT_BYTES = 4_000_000  # of all vectors as float32
