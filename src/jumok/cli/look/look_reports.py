@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from jumok.bilingual_text import Text, Texts
 from jumok.cli.command_output import CommandOutput
+from jumok.reporting import Progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -274,7 +275,7 @@ def build_between_report(
     heads: dict[str, list[int]],
     query: QueryPosition,
     words: tuple[str, str],
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> BetweenReport:
     """Compare the weights on two words, ablate every head, and measure the log-probability of the last token.
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
 from jumok.files import write_atomically
 from jumok.models import GPT, GPTConfig
+from jumok.reporting import Progress
 
 from .exercise import CHILD, describe_failure
 from .gpt_steps import FEED_FORWARD, TEXTS
@@ -50,9 +51,7 @@ class TrainedFile:
     folder: Path | None
 
 
-def train_file(
-    path: Path, step: int, text: str, language: str, progress: Callable[[int, int], None] | None = None
-) -> TrainedFile:
+def train_file(path: Path, step: int, text: str, language: str, progress: Progress | None = None) -> TrainedFile:
     """Train the class ``GPT`` of a file on a text, by characters, and write the losses, a picture and the model."""
     training, held_out = read_texts(text)
     tokenizer = Tokenizer.for_characters(training + held_out)
@@ -133,7 +132,7 @@ def draw_curves(curves: Curves, text: str, language: str, target: Path) -> Path:
     return save_line_plot(series, target, title=labels["title"], across=labels["across"], vertical=labels["vertical"])
 
 
-def _run_training(request: Mapping[str, Any], progress: Callable[[int, int], None] | None) -> dict[str, Any]:
+def _run_training(request: Mapping[str, Any], progress: Progress | None) -> dict[str, Any]:
     with subprocess.Popen(
         [sys.executable, str(CHILD)],
         stdin=subprocess.PIPE,

@@ -98,7 +98,7 @@ def create_masked_task(
 ) -> TrainingTask:
     """Train a small BERT or long-text encoder to predict masked tokens, or continue with an existing one."""
     if loaded is None:
-        tokenizer = load_or_learn_tokenizer(request, options)
+        tokenizer = _load_or_learn_tokenizer(request, options)
         model = _create_model(request, options.model, tokenizer, settings)
         length = model.config.length
     else:
@@ -196,7 +196,7 @@ def _continue_model(loaded: Loaded, settings: Settings) -> Encoder:
     return model
 
 
-def load_or_learn_tokenizer(request: TrainingRequest, options: MaskedOptions) -> Tokenizer:
+def _load_or_learn_tokenizer(request: TrainingRequest, options: MaskedOptions) -> Tokenizer:
     """Load the run's tokenizer, or learn it from the training paragraphs."""
 
     def learn() -> Tokenizer:

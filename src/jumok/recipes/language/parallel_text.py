@@ -30,7 +30,7 @@ from jumok.fields import choice, integer
 from jumok.files import read_limited, write_atomically
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.run_tokenizer import create_piece_tokenizer, learn_tokenizer, load_or_create_tokenizer
+from jumok.recipes.shared.run_tokenizer import create_piece_tokenizer, load_or_create_tokenizer
 from jumok.recipes.shared.stored_data import FACTS_FILE, load_facts, load_tokens, save_facts, write_tokens
 from jumok.recipes.shared.text_scores import contains_hangul
 from jumok.training import DataSummary
@@ -142,7 +142,7 @@ def load_or_learn_tokenizer(request: TrainingRequest, options: TranslateOptions)
             pieces = list_pieces(_make_pairs("train"))
             return create_piece_tokenizer(pieces, {**SPECIAL_TOKENS, "unknown": "<unk>"}, after=["end"])
         texts = (text for pair in read_side(request, options, "train", request.create_problem_log()) for text in pair)
-        return learn_tokenizer(texts, options.vocabulary, SPECIAL_TOKENS, after=["end"])
+        return Tokenizer.train(texts, options.vocabulary, SPECIAL_TOKENS, after=["end"])
 
     return load_or_create_tokenizer(request, learn)
 

@@ -33,9 +33,6 @@ def save_tokenizer(request: TrainingRequest, tokenizer: Tokenizer) -> None:
         tokenizer.save(temporary)
 
 
-learn_tokenizer = Tokenizer.train
-
-
 def create_piece_tokenizer(pieces: Sequence[str], special: Mapping[str, str], after: Sequence[str]) -> Tokenizer:
     """Create a tokenizer with one token for each piece; words are cut into the longest pieces from their beginning.
 
