@@ -10,7 +10,7 @@ from typing import Any
 from jumok.data.datasets.korean import words
 from jumok.data.datasets.korean.clauses import Clause, Draft, Manner, Mode
 from jumok.data.datasets.korean.draws import FORM_SHARES, draw_action_time, draw_action_words, draw_subject, draw_thing
-from jumok.data.datasets.korean.english_inflection import Tense, compare, superlative
+from jumok.data.datasets.korean.english_inflection import Tense, make_comparative, make_superlative
 from jumok.data.datasets.korean.everyday_words import (
     FAMILY,
     FEELINGS,
@@ -130,7 +130,7 @@ def _modify(generator: random.Random, clause: Clause, adjective: str, thing: Nou
         korean, english = generator.choice(LEXICON["adjectives"]["degrees"])
         return replace(clause, before=(korean,), after=(english, adjective))
     if share < 0.36 and clause.subject is not IT:
-        return replace(clause, before=("제일",), after=("the", superlative(adjective)))
+        return replace(clause, before=("제일",), after=("the", make_superlative(adjective)))
     if share < 0.5 and clause.subject is not IT:
         if thing is not None:
             other = generator.choice([noun for noun in NOUNS[thing.group] if noun != thing] or [thing])
@@ -145,7 +145,7 @@ def _modify(generator: random.Random, clause: Clause, adjective: str, thing: Nou
             other_subject = generator.choice([*words.NAMES, *FAMILY])
             korean, english = other_subject.korean, lower_first(other_subject)
         if korean != clause.subject.korean:
-            return replace(clause, before=(f"{korean}|보다",), after=(compare(adjective), f"than {english}"))
+            return replace(clause, before=(f"{korean}|보다",), after=(make_comparative(adjective), f"than {english}"))
     return clause
 
 

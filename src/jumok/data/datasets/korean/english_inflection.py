@@ -95,7 +95,7 @@ def add_article(phrase: str) -> str:
     return f"{'an' if phrase[0] in _VOWELS else 'a'} {phrase}"
 
 
-def compare(adjective: str) -> str:
+def make_comparative(adjective: str) -> str:
     """Return the comparative of an adjective."""
     if adjective in _IRREGULAR["comparatives"]:
         return _IRREGULAR["comparatives"][adjective]
@@ -108,10 +108,10 @@ def compare(adjective: str) -> str:
     return f"{adjective}r" if adjective.endswith("e") else f"{adjective}er"
 
 
-def superlative(adjective: str) -> str:
+def make_superlative(adjective: str) -> str:
     """Return the superlative of an adjective."""
     special = {"good": "best", "bad": "worst", "far": "farthest"}.get(adjective)
-    comparative = compare(adjective)
+    comparative = make_comparative(adjective)
     return special or (f"most {adjective}" if comparative.startswith("more ") else f"{comparative[:-2]}est")
 
 
