@@ -40,7 +40,8 @@
   }
   // WCAG 2.5.8; links in a text are exempt
   for (const control of document.querySelectorAll("button, input, summary, nav a, header a, a.open, .attention td[title]")) {
-    const { width, height } = (control.labels?.[0] ?? control).getBoundingClientRect();
+    const boxes = [control, ...(control.labels ?? [])].map((element) => element.getBoundingClientRect());
+    const [width, height] = ["width", "height"].map((side) => Math.max(...boxes.map((box) => box[side])));
     if (width && height && Math.min(width, height) < 24 && control.checkVisibility({ visibilityProperty: true, opacityProperty: true }))
       problems.add(`${width.toFixed()} x ${height.toFixed()} pixels are too small to tap: ${control.outerHTML.slice(0, 80)}`);
   }

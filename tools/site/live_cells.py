@@ -197,7 +197,7 @@ def build_translator() -> dict[str, Any]:
         logits = translator.model(*labelled.inputs).logits[0].softmax(-1)
     tokens = labelled.inputs[1].flatten().tolist()
     written = [*tokens[1:], translator.model.end_token]
-    probabilities = [round(float(row[token]), 3) for row, token in zip(logits, written, strict=True)]
+    probabilities = [round(float(row[token]), 5) for row, token in zip(logits, written, strict=True)]
     layers = [name for name in capture.sites.names if name.endswith(".cross")]
     first = {
         "source": ["" if token == "</s>" else token for token in labelled.source],

@@ -153,7 +153,7 @@ function Steps({ label, keys, products, scores, weights, allowed }: StepsProps) 
   const total = exponentials.reduce((sum, value) => sum + value, 0);
   return (
     <div class="steps">
-      <h4>{words.rowOf(label)}</h4>
+      <h3>{words.rowOf(label)}</h3>
       {total === 0 && <p class="hint">{words.emptyRow}</p>}
       <div class="table-scroll">
         <table>

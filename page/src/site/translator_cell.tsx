@@ -82,7 +82,7 @@ export function TranslatorCell({ data }: { data: TranslatorData }) {
   const layerNames = shown.maps[layer].map((_, number) => `${layer}.${number}`);
   const isLayerOut = layerNames.every((name) => removed.heads.includes(name));
   const [was, now] = [clean, shown].map(({ target }) => target.filter(Boolean).join(" "));
-  const [sure, unsure] = [clean, shown].map(({ probabilities }) => probabilities.reduce((product, value) => product * value, 1).toFixed(2));
+  const [sure, unsure] = [clean, shown].map(({ probabilities }) => `${(100 * probabilities.reduce((product, value) => product * value, 1)).toFixed(1)}%`);
   return (
     <div class="translator" onPointerEnter={() => void load()} onFocusIn={() => void load()}>
       <form
@@ -138,7 +138,7 @@ export function TranslatorCell({ data }: { data: TranslatorData }) {
             )}
           </p>
           <div class="heads">
-            <h3>{words.headsTitle}</h3>
+            <p class="title">{words.headsTitle}</p>
             {shown.maps.map((heads, number) => (
               <div class="layer" key={number}>
                 <span>{words.layer(number)}</span>
