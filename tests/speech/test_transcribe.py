@@ -11,7 +11,7 @@ import pytest
 import torch
 from small_whisper import LETTERS, save_whisper
 from torch import Tensor
-from transformers import WhisperFeatureExtractor
+from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
 
 import jumok
@@ -57,6 +57,21 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def build_arguments(loaded: Loaded) -> dict[str, Any]:
     return {"language": "ko", "task": "transcribe"} if loaded.speech_tokens.languages else {}
+
+
+def test_an_exported_folder_transcribes_without_arguments(pair: tuple[Loaded, Any], tmp_path: Path) -> None:
+    loaded, _ = pair
+    tokens = loaded.speech_tokens
+    assert tokens is not None and tokens.first_time is not None
+    suppressed = (*tokens.suppressed, *range(tokens.first_time, loaded.model.config.vocabulary))
+    loaded = replace(loaded, speech_tokens=replace(tokens, suppressed=suppressed))
+    jumok.save(loaded, tmp_path / "exported", format="huggingface")
+    theirs = WhisperForConditionalGeneration.from_pretrained(tmp_path / "exported").eval()
+    samples = make_audio(7777)
+    output = theirs.generate(compute_features(samples, "window"))[0].tolist()
+    transcript = transcribe(loaded, samples, TranscriptionSettings(timestamps=False, **ONCE))
+    expected = [token for token in output if token < LETTERS]
+    assert [token for segment in transcript.segments for token in segment.token_ids] == expected != []
 
 
 @pytest.mark.parametrize("beams", [1, 3])

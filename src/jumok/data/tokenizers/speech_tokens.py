@@ -147,4 +147,6 @@ class SpeechTokens:
         tasks = {"transcribe": self.transcribe, "translate": self.translate}
         content["lang_to_id"] = {f"<|{code}|>": token for code, token in self.languages.items()}
         content["task_to_id"] = {name: token for name, token in tasks.items() if token is not None}
+        if self.languages and self.transcribe is not None:
+            content["task"] = "transcribe"  # otherwise transformers detects the language, and names no task
         return {name: entry for name, entry in content.items() if entry not in (None, [], {})}
