@@ -145,7 +145,7 @@ def describe_foreign_speech(tokens: SpeechTokens, segments: Sequence[Segment]) -
     log_probability = sum(segment.log_probability for segment in windows) / len(windows)
     return (
         f"this model knows English only, and its text is improbable or repeats itself ({log_probability:.2f} nats per "
-        "token): the audio may be in another language"
+        "token): the audio may be in another language (whisper-base of the catalogue knows 99)"
     )
 
 
