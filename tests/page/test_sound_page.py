@@ -12,7 +12,7 @@ import torch
 from page_driver import ShownPage, serve_page
 
 from catalogue_cache import download_or_skip
-from jumok.checkpoint.openai_whisper import find_converted_folder
+from jumok.checkpoint.conversion import find_converted_folder
 from jumok.data.audio import flite
 from jumok.errors import ArgumentError
 from jumok.tasks.speech.listening import hide_audio

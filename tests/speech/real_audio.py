@@ -10,7 +10,7 @@ from torch import Tensor
 import jumok
 from catalogue_cache import CACHE, download_or_skip
 from jumok.checkpoint import Loaded
-from jumok.checkpoint.openai_whisper import find_converted_folder
+from jumok.checkpoint.conversion import find_converted_folder
 from jumok.data.audio.audio_files import read_audio
 from jumok.data.datasets.speech_recordings import list_recordings
 

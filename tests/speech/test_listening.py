@@ -14,7 +14,7 @@ from torch import Tensor
 import jumok
 from catalogue_cache import download_or_skip
 from jumok.checkpoint import Loaded
-from jumok.checkpoint.openai_whisper import find_converted_folder
+from jumok.checkpoint.conversion import find_converted_folder
 from jumok.data.audio.utterance import SpokenWord
 from jumok.data.audio.voices import Voice
 from jumok.errors import ArgumentError, CheckpointError

@@ -19,7 +19,7 @@ from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneratio
 import jumok
 from catalogue_cache import CACHE, download_or_skip
 from jumok.checkpoint import Loaded
-from jumok.checkpoint.openai_whisper import find_converted_folder
+from jumok.checkpoint.conversion import find_converted_folder
 from jumok.generate import quantize
 from jumok.tasks.speech import TranscriptionSettings, transcribe
 

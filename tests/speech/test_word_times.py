@@ -15,7 +15,8 @@ from torch import Tensor
 import jumok
 from catalogue_cache import download_or_skip
 from jumok.checkpoint import Loaded
-from jumok.checkpoint.openai_whisper import TIMING_HEADS, find_converted_folder
+from jumok.checkpoint.conversion import find_converted_folder
+from jumok.checkpoint.openai_whisper import TIMING_HEADS
 from jumok.data.audio import flite
 from jumok.data.audio.log_mel import compute_log_mel
 from jumok.data.tokenizers.tokenizer import Tokenizer

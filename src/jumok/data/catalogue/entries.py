@@ -206,6 +206,6 @@ def find_entry(name: str) -> Entry:
     if name in INCLUDED_MODELS:
         raise ArgumentError(f"{name} comes with the package: it needs no download and cannot be removed")
     similar = [other for other in entries if name and (name.lower() in other or other in name.lower())]
-    similar = similar or difflib.get_close_matches(name.lower(), entries, n=3, cutoff=0.5)
+    similar = similar or difflib.get_close_matches(name.lower(), entries, n=3)
     hint = f"did you mean {', '.join(similar)}?" if similar else f"choose one of {', '.join(entries)}"
     raise ArgumentError(f"unknown catalogue entry {name!r}; {hint}")
