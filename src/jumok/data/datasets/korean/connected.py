@@ -139,35 +139,12 @@ def draw_connected(generator: random.Random) -> Draft:
 def _connect(kind: str, first: Clause, second: Clause, tense: Tense, key: str) -> Draft:
     subject = second.subject if not second.is_weather else first.subject
     is_shared = first.subject == second.subject
-    pronoun = _choose_pronoun(subject)
+    name, pronoun = lower_first(subject), _choose_pronoun(subject)
+    if kind == "before":  # "B before A": 전에 comes after the later action
+        first, second = second, first
 
     def write_korean(manner: Manner) -> str:
-        predicate = first.build_predicate(manner)
-        past = tense == "past"
-        if kind == "because":
-            if manner.is_short:
-                end = predicate.connect_past("으니까") if past else predicate.connect("으니까")
-            elif manner.time_first:
-                end = (predicate.connect_past("기") if past else predicate.connect("기")) + " 때문|에"
-            else:
-                end = predicate.connect("아서")
-        elif kind == "if":
-            end = predicate.connect("으면")
-        elif kind == "when":
-            end = f"{predicate.connect('을')} 때"
-        elif kind == "but":
-            if manner.is_short:
-                end = predicate.connect_past("는데") if past else _connect_background(predicate)
-            else:
-                end = predicate.connect_past("지만") if past else predicate.connect("지만")
-        elif kind == "and":
-            end = predicate.connect("고")
-        else:
-            end = (
-                f"{predicate.connect('기')} 전|에"
-                if kind == "before"
-                else f"{predicate.connect('은')} {'다음' if manner.is_short else '후'}|에"
-            )
+        end = _write_first_end(kind, first.build_predicate(manner), tense, manner)
         tail = second.build_predicate(manner).finish(tense, manner.style, False)
         if is_shared or first.subject is IT:
             marked_subject = (second if first.is_weather else first).mark_subject(manner)
@@ -180,44 +157,61 @@ def _connect(kind: str, first: Clause, second: Clause, tense: Tense, key: str) -
         return " ".join([*first.list_korean(marked), end, *second.list_korean(manner), tail])
 
     def write_english(wording: Wording) -> str:
-        name = lower_first(subject)
-        first_tense: Tense = (
-            "present" if kind in ("if", "when") or (kind in ("before", "after") and tense == "future") else tense
-        )
-        own_first = is_shared
-
         def say(clause: Clause, tense: Tense, subject_text: str) -> list[str]:
             return clause.list_english(tense, wording, subject_text if clause.subject == subject else "")
 
-        if kind == "because":
-            if wording.time_first:
-                return capitalize(
-                    " ".join(["because", *say(first, tense, name), *say(second, tense, pronoun if own_first else name)])
-                )
-            if not wording.is_contracted:
-                return capitalize(
-                    " ".join([*say(first, tense, name), "so", *say(second, tense, pronoun if own_first else name)])
-                )
-            return capitalize(" ".join([*say(second, tense, name), "because", *say(first, tense, pronoun)]))
-        if kind in ("if", "when"):
-            sub = _simple(first)
-            if wording.time_first:
-                return capitalize(" ".join([*say(second, tense, name), kind, *say(sub, first_tense, pronoun)]))
-            return capitalize(
-                " ".join([kind, *say(sub, first_tense, name), *say(second, tense, pronoun if own_first else name)])
-            )
-        if kind == "but":
-            return capitalize(" ".join([*say(first, tense, name), "but", *say(second, tense, pronoun)]))
-        if kind == "and":
-            _, remaining = second.split_verb(tense, needs_auxiliary=False)
-            return capitalize(" ".join([*say(first, tense, name), "and", *remaining, *second.after]))
-        return capitalize(
-            " ".join([*say(second, tense, name), kind, *say(first, "present" if tense == "future" else tense, pronoun)])
-        )
+        second_name = pronoun if is_shared else name
+        condition = _simple(first)
+        match kind:
+            case "because" if wording.time_first:
+                parts = ["because", *say(first, tense, name), *say(second, tense, second_name)]
+            case "because" if not wording.is_contracted:
+                parts = [*say(first, tense, name), "so", *say(second, tense, second_name)]
+            case "because":
+                parts = [*say(second, tense, name), "because", *say(first, tense, pronoun)]
+            case "if" | "when" if wording.time_first:
+                parts = [*say(second, tense, name), kind, *say(condition, "present", pronoun)]
+            case "if" | "when":
+                parts = [kind, *say(condition, "present", name), *say(second, tense, second_name)]
+            case "but":
+                parts = [*say(first, tense, name), "but", *say(second, tense, pronoun)]
+            case "and":
+                _, remaining = second.split_verb(tense, needs_auxiliary=False)
+                parts = [*say(first, tense, name), "and", *remaining, *second.after]
+            case _:
+                first_tense: Tense = "present" if tense == "future" else tense
+                parts = [*say(second, tense, name), kind, *say(first, first_tense, pronoun)]
+        return capitalize(" ".join(parts))
 
-    if kind == "before":  # "B before A": 전에 comes after the later action
-        first, second = second, first
     return Draft(write_korean, write_english, f"{kind} {key}", f"{kind}, statement, {tense}", subject)
+
+
+def _write_first_end(kind: str, predicate: Predicate, tense: Tense, manner: Manner) -> str:
+    """Return the predicate of the first clause with what connects it to the second one."""
+
+    def attach(ending: str) -> str:
+        return predicate.connect_past(ending) if tense == "past" else predicate.connect(ending)
+
+    match kind:
+        case "because" if manner.is_short:
+            return attach("으니까")
+        case "because" if manner.time_first:
+            return f"{attach('기')} 때문|에"
+        case "because":
+            return predicate.connect("아서")
+        case "if":
+            return predicate.connect("으면")
+        case "when":
+            return f"{predicate.connect('을')} 때"
+        case "but" if manner.is_short:
+            return predicate.connect_past("는데") if tense == "past" else _connect_background(predicate)
+        case "but":
+            return attach("지만")
+        case "and":
+            return predicate.connect("고")
+        case "before":
+            return f"{predicate.connect('기')} 전|에"
+    return f"{predicate.connect('은')} {'다음' if manner.is_short else '후'}|에"
 
 
 def _simple(clause: Clause) -> Clause:

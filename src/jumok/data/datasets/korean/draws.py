@@ -53,25 +53,33 @@ def draw_subject(generator: random.Random, form: Form) -> Subject:
     return YOU if form in QUESTIONS and subject in (ME, WE) else subject
 
 
-def find_counter(noun: Noun) -> list[str] | None:
-    """Return the Korean counter and the English container of a noun."""
+def can_count(noun: Noun) -> bool:
+    """Whether a noun can follow a number: it has a Korean counter and, if it has no plural, an English container."""
+    counter = find_counter(noun)
+    return bool(counter) and (noun.is_countable or len(counter) > 1)
+
+
+def draw_count(generator: random.Random, noun: Noun) -> tuple[str, str]:
+    """Return a noun with a number in both languages: 커피 두 잔, two cups of coffee."""
+    counter = find_counter(noun)
+    number_korean, number = generator.choice(NUMBERS["counts"][:6])
+    unit = counter[1] if len(counter) > 1 else noun.bare
+    english = f"{number} {unit if number == 'one' else add_plural(unit)}"
+    return f"{noun.korean} {number_korean} {counter[0]}", english + f" of {noun.bare}" * (len(counter) > 1)
+
+
+def find_counter(noun: Noun) -> list[str]:
+    """Return the Korean counter and the English container of a noun, if it has them."""
     is_other_text = noun.group == "texts" and noun.korean not in LEXICON["verb_lists"]["counted_books"]
-    return None if is_other_text else LEXICON["counters"].get(noun.group)
+    counter: list[str] = LEXICON["counters"].get(noun.group, [])
+    return [] if is_other_text else counter
 
 
 def draw_noun_phrase(generator: random.Random, noun: Noun) -> tuple[str, str]:
     """Return a noun, perhaps with a number, a determiner or an adjective, in both languages."""
     share = generator.random()
-    counter = find_counter(noun)
-    if share < 0.12 and counter and (noun.is_countable or len(counter) > 1):
-        number_korean, number = generator.choice(NUMBERS["counts"][:6])
-        thing = noun.bare
-        if len(counter) > 1:
-            container = counter[1] if number == "one" else add_plural(counter[1])
-            english = f"{number} {container} of {thing}"
-        else:
-            english = f"{number} {thing if number == 'one' else add_plural(thing)}"
-        return f"{noun.korean} {number_korean} {counter[0]}", english
+    if share < 0.12 and can_count(noun):
+        return draw_count(generator, noun)
     if not noun.is_countable or share > 0.35:
         return noun.korean, noun.english
     if share < 0.2:
@@ -97,19 +105,12 @@ def draw_clock(generator: random.Random, tense: Tense) -> Time:
         english = f"{hour} {minute}"
     part = ("", "")
     if generator.random() < 0.4:
-        late = hour in ("six", "seven", "eight", "nine")
-        part = (
-            ("오후 ", " in the afternoon")
-            if hour in ("one", "two", "three", "four", "five")
-            else ("아침 ", " in the morning")
-        )
-        part = (
-            ("저녁 ", " in the evening")
-            if late and generator.random() < 0.5
-            else part
-            if hour != "twelve"
-            else ("", "")
-        )
+        if hour in ("one", "two", "three", "four", "five"):
+            part = ("오후 ", " in the afternoon")
+        elif hour in ("six", "seven", "eight", "nine") and generator.random() < 0.5:
+            part = ("저녁 ", " in the evening")
+        elif hour != "twelve":
+            part = ("아침 ", " in the morning")
     return Time(f"{part[0]}{korean}|에", f"at {english}{part[1]}", (tense,))
 
 

@@ -6,9 +6,9 @@ import random
 
 from jumok.data.datasets.korean.action_patterns import get_stem
 from jumok.data.datasets.korean.clauses import Clause, Draft, Manner
-from jumok.data.datasets.korean.draws import draw_action_words, find_counter
-from jumok.data.datasets.korean.english_inflection import Wording, add_plural, capitalize
-from jumok.data.datasets.korean.everyday_words import LEXICON, NOUNS, NUMBERS
+from jumok.data.datasets.korean.draws import can_count, draw_action_words, draw_count, find_counter
+from jumok.data.datasets.korean.english_inflection import Wording, capitalize
+from jumok.data.datasets.korean.everyday_words import LEXICON, NOUNS
 from jumok.data.datasets.korean.korean_inflection import FINAL_BIEUP, FINAL_RIEUL, Predicate, get_final, mark, set_final
 from jumok.data.datasets.korean.words import YOU
 
@@ -106,14 +106,8 @@ def _draw_give(generator: random.Random) -> Draft:
     groups = ("hot drinks", "cold drinks", "alcohol", "fruit", "snacks", "food", "things", "tickets", "texts")
     noun = generator.choice(NOUNS[generator.choice(groups)])
     korean, english = noun.korean, noun.english
-    counter = find_counter(noun)
-    if counter and generator.random() < 0.7 and (noun.is_countable or len(counter) > 1):
-        number_korean, number = generator.choice(NUMBERS["counts"][:6])
-        korean = f"{korean} {number_korean} {counter[0]}"
-        unit = counter[1] if len(counter) > 1 else noun.bare
-        english = f"{number} {unit if number == 'one' else add_plural(unit)}"
-        if len(counter) > 1:
-            english += f" of {noun.bare}"
+    if find_counter(noun) and generator.random() < 0.7 and can_count(noun):
+        korean, english = draw_count(generator, noun)
     elif generator.random() < 0.25 and noun.is_countable:
         korean, english = f"이 {korean}", f"this {noun.bare}"
 
