@@ -144,9 +144,12 @@ def test_the_old_attentions_fail_on_two_sentences_and_return_the_states_of_one()
         else:
             with pytest.raises(RuntimeError, match="must match"):
                 weights * states
-    states, weights = torch.randn(5, 5, 8), torch.randn(5, 5, 1).softmax(1)  # as many sentences as states: no error
+    states, scores = torch.randn(5, 5, 8), torch.randn(5, 5, 1)  # as many sentences as states: no error
+    # the one with an LSTM takes [states, sentences, width], and sums over the first axis
+    assert torch.allclose((scores.softmax(0).unsqueeze(-1) * states).sum(0), states, atol=1e-6)
+    weights = scores.softmax(1)  # the other takes [sentences, states, width], and mixes the sentences
     wrong = (weights.unsqueeze(-1) * states).sum(1)
-    assert wrong.shape == states.shape
+    assert wrong.shape == states.shape and not torch.allclose(wrong, states, atol=0.1)
     assert torch.allclose(wrong[0], torch.einsum("s,snd->nd", weights[0, :, 0], states), atol=1e-6)
 
 

@@ -102,6 +102,13 @@ def test_known_mistakes_are_recognised(name: str, answer: str, monkeypatch: pyte
         ("gpt-1", "logits.flatten(0, 1)", "logits.softmax(-1).flatten(0, 1)", "softmax_loss"),
         ("gpt-1", "tokens[:, 1:].flatten()", "tokens[:, 1:].flatten(), label_smoothing=0.5", "wrong_loss"),
         ("gpt-1", "self.embedding(tokens)", "self.embedding(tokens)[:, -1]", "wrong_shape"),
+        (
+            "gpt-1",
+            "self.output(self.embedding(tokens))",
+            "self.output(self.embedding(tokens)).softmax(-1)",
+            "softmax_logits",
+        ),
+        ("gpt-2", "tril()", "tril(-1)", "nan_average"),
         ("gpt-3", "triu(1)", "triu()", "nan_logits"),
         ("gpt-3", "softmax(-1)", "softmax(0)", "nan_logits"),
         ("gpt-5", "torch.bool).triu(1)", "torch.bool).triu(2)", "not_causal"),
@@ -138,6 +145,16 @@ def test_a_file_that_fails_is_described_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
+        (
+            "return self.output(self.embedding(tokens))",
+            "return self.output(self.embedding(tokens)), None",
+            "my_gpt.py 실행이 실패했습니다: GPT(...)(tokens)의 결과는 텐서여야 하는데, 지금은 tuple입니다",
+        ),
+        (
+            "return F.cross_entropy",
+            "F.cross_entropy",
+            "my_gpt.py 실행이 실패했습니다: compute_loss(model, tokens)의 결과는 텐서여야 하는데, 지금은 NoneType입니다",
+        ),
         ("def compute_loss", "def loss", "my_gpt.py 실행이 실패했습니다: compute_loss() 정의가 없습니다"),
         ("self.embedding(tokens)", "self.embed(tokens)", "my_gpt.py 실행이 실패했습니다: 13번째 줄: AttributeError"),
     ],

@@ -201,9 +201,13 @@ def run_file(answer: str, request: Mapping[str, Any], definition: str) -> dict[s
 
 
 def describe_failure(outcome: Mapping[str, Any]) -> Text:
-    """Return the text of a failure that program_child.py reports: what is missing, or Python's own message."""
+    """Return the text of a failure that program_child.py reports: what is missing or of a wrong type, or Python's own message."""
     if "missing" in outcome:
         return TEXTS("missing", definition=outcome["missing"])
+    if "type" in outcome:
+        return TEXTS("wrong_type", call=outcome["call"], type=outcome["type"])
+    if "seconds" in outcome:
+        return TEXTS("timeout", seconds=outcome["seconds"])
     location = TEXTS("line", line=outcome["line"]) if "line" in outcome else ""
     return Text("{location}{error}", "{location}{error}").fill(location=location, error=outcome["error"])
 
@@ -219,7 +223,7 @@ def _run_child(request: Mapping[str, Any]) -> dict[str, Any]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"it did not end within {SECONDS:.0f} seconds"}
+        return {"error": "timeout", "seconds": round(SECONDS)}
     try:
         outcome: dict[str, Any] = json.loads(completed.stdout)
     except json.JSONDecodeError:

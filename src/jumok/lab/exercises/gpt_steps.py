@@ -213,13 +213,15 @@ class ModelExercise(Exercise):
         if list(logits.shape) != expected_shape:
             return TEXTS("wrong_shape", shape=list(logits.shape), expected=expected_shape)
         if logits.isnan().any():
-            return TEXTS("nan_logits")
+            return TEXTS("nan_average" if self.step == AVERAGE else "nan_logits")
         for mistake in self.mistakes:
             if _is_close(logits, compute_logits(parameters, tokens, self.step, mistake.compute())):
                 return mistake.reason
         if not _is_close(logits[:, :-1], torch.tensor(outcome["shorter_logits"])):
             return TEXTS("not_causal")
         expected = compute_logits(parameters, tokens, self.step)
+        if _is_close(logits, expected.softmax(-1)):
+            return TEXTS("softmax_logits")
         if not _is_close(logits, expected):
             return TEXTS("wrong_logits", difference=float((logits - expected).abs().max()))
         return None

@@ -58,6 +58,8 @@ def probe_model(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> dic
             is_norm = parameter.ndim == 1 and name.endswith("weight")
             parameter.copy_(is_norm + PARAMETER_SCALE * torch.randn(parameter.shape, generator=generator))
         logits = model(tokens)
+        if not isinstance(logits, torch.Tensor):
+            return _describe_wrong_type("GPT(...)(tokens)", logits)
         result: dict[str, Any] = {
             "parameters": {name: parameter.tolist() for name, parameter in model.named_parameters()},
             "repeated": [name for name, _ in model.named_parameters(remove_duplicate=False)],
@@ -67,14 +69,20 @@ def probe_model(namespace: Mapping[str, Any], request: Mapping[str, Any]) -> dic
         if list(logits.shape) != [*tokens.shape, request["sizes"]["vocabulary"]]:
             return result
         result["shorter_logits"] = model(tokens[:, :-1]).tolist()
-        result["loss"] = float(namespace["compute_loss"](model, tokens))
+        loss = namespace["compute_loss"](model, tokens)
+        if not isinstance(loss, torch.Tensor):
+            return _describe_wrong_type("compute_loss(model, tokens)", loss)
+        result["loss"] = float(loss)
         if "generate" in request["functions"]:
             counts: list[int] = []
             model.get_submodule("embedding").register_forward_hook(
                 lambda module, inputs, output: counts.append(inputs[0].numel())
             )
             prompt = tokens[:, : request["prompt"]]
-            result["generated"] = namespace["generate"](model, prompt, request["count"]).tolist()
+            generated = namespace["generate"](model, prompt, request["count"])
+            if not isinstance(generated, torch.Tensor):
+                return _describe_wrong_type("generate(model, tokens, count)", generated)
+            result["generated"] = generated.tolist()
             result["embedded"] = sum(counts)
     return result
 
@@ -139,6 +147,11 @@ def _flatten(outcome: object) -> list[Any]:
 
 def _describe_missing(definition: str) -> dict[str, Any]:
     return {"error": f"it does not define {definition}", "missing": definition}
+
+
+def _describe_wrong_type(call: str, value: object) -> dict[str, Any]:
+    name = type(value).__name__
+    return {"error": f"{call} returns {name}, not a tensor", "call": call, "type": name}
 
 
 def _describe_error(error: BaseException, path: Path) -> dict[str, Any]:
