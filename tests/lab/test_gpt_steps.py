@@ -153,7 +153,7 @@ def test_a_file_that_fails_is_described_with_its_line(tmp_path: Path) -> None:
         (
             "return F.cross_entropy",
             "F.cross_entropy",
-            "my_gpt.py 실행이 실패했습니다: compute_loss(model, tokens)의 결과는 텐서여야 하는데, 지금은 NoneType입니다",
+            "my_gpt.py 실행이 실패했습니다: compute_loss(model, tokens)의 결과는 텐서여야 하는데, 지금은 None",
         ),
         ("def compute_loss", "def loss", "my_gpt.py 실행이 실패했습니다: compute_loss() 정의가 없습니다"),
         ("self.embedding(tokens)", "self.embed(tokens)", "my_gpt.py 실행이 실패했습니다: 13번째 줄: AttributeError"),

@@ -23,7 +23,7 @@ TEXTS = Texts(__file__)
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 UNITS = re.compile(r"(?<=\d)\s*(MB|개|배|번)$", flags=re.IGNORECASE)  # "256 MB" is the number 256
 SEPARATORS = re.compile(r"[\s,;\[\]()]+")
-SECONDS = 60.0  # a program that needs longer has an endless loop
+SECONDS = 180.0  # an endless loop, as importing torch takes a minute on a very busy computer
 PROGRAM_TOLERANCE = 1e-4
 CHILD = Path(__file__).with_name("program_child.py")  # run as a script, which imports torch and nothing of this package
 
@@ -201,7 +201,7 @@ def run_file(answer: str, request: Mapping[str, Any], definition: str) -> dict[s
 
 
 def describe_failure(outcome: Mapping[str, Any]) -> Text:
-    """Return the text of a failure that program_child.py reports: what is missing or of a wrong type, or Python's own message."""
+    """Return the text of a failure that program_child.py reports, which may be Python's own message."""
     if "missing" in outcome:
         return TEXTS("missing", definition=outcome["missing"])
     if "type" in outcome:
