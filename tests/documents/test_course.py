@@ -21,6 +21,10 @@ from jumok.lab.exercises import EXERCISES, ModelExercise, ProgramExercise, QuizE
 
 PAGES = course_pages.find_pages()
 ENGLISH_PAGES = [page for page in PAGES if page.parent.parent.name == "en"]
+KOREAN_HANDBOOK = [
+    *(ROOT / "docs" / "ko" / f"{name}.md" for name in ("lens", "retrieval", "speech", "train")),
+    *(ROOT / "docs" / "ko" / "guides").glob("*.md"),
+]
 SOLUTIONS = [ROOT / "docs" / language / "course" / "solutions.md" for language in course_pages.LANGUAGES]
 GLOSSARIES = [ROOT / "docs" / language / "course" / "glossary.md" for language in course_pages.LANGUAGES]
 
@@ -87,11 +91,13 @@ def find_printed_texts(code: str) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ENGLISH_PAGES], ids=name_page)
+@pytest.mark.parametrize(
+    "page", [page for page in (*PAGES, *KOREAN_HANDBOOK) if page not in ENGLISH_PAGES], ids=name_page
+)
 def test_korean_pages_print_and_comment_in_korean(page: Path) -> None:
     for block in read_blocks(page):
         if block.kind == "python":
-            texts = [*re.findall(r"# (.*)", block.code), *find_printed_texts(block.code)]
+            texts = [*re.findall(r"(?:^\s*|  )# (.*)", block.code, flags=re.MULTILINE), *find_printed_texts(block.code)]
             english = [text for text in texts if re.search("[a-z]{3}", text) and not re.search("[가-힣]", text)]
             assert not english, f"{name_page(page)}:{block.line}"
 
