@@ -52,6 +52,7 @@ def test_the_causal_example_marks_the_row_that_was_printed_wrong() -> None:
 def test_the_scores_of_the_lecture_do_not_give_its_weights() -> None:
     weights = build_example("scores").steps[-1]
     assert weights.differs and weights.numbers[0].tolist() == pytest.approx([0, 1, 0], abs=1e-6)
+    assert (weights.rows, weights.columns) == (["it"], ["The", "animal", "street"])
 
 
 def test_the_steps_agree_with_attend() -> None:

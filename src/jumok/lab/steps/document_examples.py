@@ -23,15 +23,17 @@ def _build_mixture() -> Example:
     values = torch.tensor([[10.0, 10.0], [100.0, 100.0], [5.0, 5.0]])
     printed_parts = torch.tensor([[1.0, 1.0], [80.0, 80.0], [0.5, 0.5]])
     printed_sum = torch.tensor([[81.5, 81.5]])
-    keys = ["v0", "v1", "v2"]
+    words = ["1", "2", "3"]
     headings = {name: TEXTS(f"headings.{name}") for name in ("weights", "value", "parts", "sum")}
     return Example(
         TEXTS("examples.mixture"),
         [
-            Step(headings["weights"], weights, TEXTS("fixed_weights"), ["q0"], keys, printed=weights, is_weights=True),
-            Step(headings["value"], values, TEXTS("value"), keys, printed=values),
-            Step(headings["parts"], weights.T * values, TEXTS("parts"), keys, printed=printed_parts),
-            Step(headings["sum"], weights @ values, TEXTS("output"), ["q0"], printed=printed_sum),
+            Step(
+                headings["weights"], weights, TEXTS("fixed_weights"), words[:1], words, printed=weights, is_weights=True
+            ),
+            Step(headings["value"], values, TEXTS("value"), words, printed=values),
+            Step(headings["parts"], weights.T * values, TEXTS("parts"), words, printed=printed_parts),
+            Step(headings["sum"], weights @ values, TEXTS("output"), words[:1], printed=printed_sum),
         ],
     )
 
@@ -57,7 +59,7 @@ def _build_causal() -> Example:
 
 def _build_one_hot() -> Example:
     vectors = torch.eye(3)
-    names = ["word 0", "word 1", "word 2"]
+    names = ["I", "love", "AI"]
     labels: dict[str, Any] = {"query_labels": names, "key_labels": names}
     unscaled_steps = compute_steps(vectors, vectors, vectors, scaled=False, **labels)
     scaled_steps = compute_steps(vectors, vectors, vectors, **labels)
@@ -72,10 +74,10 @@ def _build_one_hot() -> Example:
 
 def _build_large_scores() -> Example:
     table = torch.tensor([[5.0, 95.0, 12.0]])
-    keys = ["k0", "k1", "k2"]
-    (weights,) = compute_weight_steps(table, None, query_labels=["q0"], key_labels=keys)
+    query, keys = ["it"], ["The", "animal", "street"]
+    (weights,) = compute_weight_steps(table, None, query_labels=query, key_labels=keys)
     printed = torch.tensor([[0.01, 0.88, 0.03]])
-    scores = Step(TEXTS("headings.scores"), table, TEXTS("scores"), ["q0"], keys, printed=table)
+    scores = Step(TEXTS("headings.scores"), table, TEXTS("scores"), query, keys, printed=table)
     return Example(
         TEXTS("examples.scores"),
         [scores, replace(weights, printed=printed)],
