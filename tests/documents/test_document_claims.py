@@ -33,8 +33,9 @@ class LectureModel(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding, self.output = nn.Linear(1, 16), nn.Linear(16, 1)
+        self.embedding = nn.Linear(1, 16)
         self.transformer = nn.Transformer(16, 2, 2, 2, dim_feedforward=32, batch_first=True)
+        self.output = nn.Linear(16, 1)  # in the lecture's order, so that a seed gives its parameters
         angles = torch.arange(5.0)[:, None] / 10_000 ** (torch.arange(0, 16, 2) / 16)
         self.register_buffer("positions", torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1))
 
@@ -63,24 +64,33 @@ def test_the_numbers_of_the_lecture_are_alike_to_its_first_layer_norm() -> None:
         assert (nn.functional.cosine_similarity(normed[:1], normed, dim=1) > 0.99).all()
 
 
-@pytest.mark.skipif(int(os.environ.get("JUMOK_FAULTS", "0")) < 200, reason="5,000 steps of training: make faults")
-def test_the_lectures_model_learns_five_constants() -> None:
-    torch.manual_seed(1)
+def train_lecture_model(seed: int, epochs: int) -> LectureModel:
+    """Train the lecture's model on its single example, as its script does."""
+    torch.manual_seed(seed)
     model = LectureModel()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
-    for epoch in range(5001):
-        if epoch in (501, 5000):
-            predictions, moved = (model.eval()(source, SHIFTED)[0].detach() for source in (SOURCE, SOURCE + 7))
-            assert (moved - predictions).abs().max() < 1  # it does not even read the source
-            if epoch == 501:
-                assert predictions[1:].max() - predictions[1:].min() < 1
-                assert 18 < predictions[1:].mean() < 24
-            else:
-                assert predictions.diff().min() > 2
-            model.train()
+    for _ in range(epochs + 1):
         optimizer.zero_grad()
         nn.functional.mse_loss(model(SOURCE, SHIFTED), SOURCE + 2).backward()
         optimizer.step()
+    return model.eval()
+
+
+TRAINS_LONG = pytest.mark.skipif(int(os.environ.get("JUMOK_FAULTS", "0")) < 200, reason="minutes: make faults")
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=TRAINS_LONG) for seed in range(1, 13)])
+def test_the_lectures_model_predicts_nearly_one_number_from_the_second_on(seed: int) -> None:
+    first, *others = train_lecture_model(seed, 500)(SOURCE, SHIFTED)[0].tolist()
+    assert 10 < first < 22.1 and 20 < min(others) <= max(others) < 23 and max(others) - min(others) < 0.5
+
+
+@TRAINS_LONG
+def test_the_lectures_model_learns_five_constants() -> None:
+    model = train_lecture_model(1, 5000)
+    predictions, moved = (model(source, SHIFTED)[0].tolist() for source in (SOURCE, SOURCE + 7))
+    assert predictions == pytest.approx([11.8, 22.7, 32.6, 42.7, 52.5], abs=0.2)
+    assert moved == pytest.approx(predictions, abs=0.1)  # it does not even read the source
 
 
 def test_the_lectures_positions_are_ours() -> None:
