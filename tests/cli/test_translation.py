@@ -131,6 +131,18 @@ MISTAKES = [
     ["attend", "a b", "--backend", "magic"],
     ["mask", "magic"],
     ["mask", "window(0)"],
+    ["mask", "edge(query=1, key=[])"],
+    ["mask", "padding([])"],
+    ["mask", "causal and window(3)"],
+    ["attend", "a b", "--mask", "padding([1, 2])"],
+    ["attend", "a b", "--backend", "linear"],
+    ["look", "tiny", "a b", "--query", "99"],
+    ["look", "tiny", "picture.png"],
+    ["index", "notes"],
+    ["ask", "empty", "who?"],
+    ["train", "text", "--data", "notes/one.txt"],
+    ["train", "text", "--data", "notes/one.txt", "--from", "translator"],
+    ["train", "listen", "--data", "empty"],
     ["data", "get", "no-entry"],
     ["data", "where", "cifar10"],
     ["data", "where"],
@@ -166,6 +178,10 @@ def test_mistakes_are_explained_in_korean(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JUMOK_CACHE", str(tmp_path / "cache"))
+    for name in ("empty/", "notes/one.txt", "picture.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        if "." in name:
+            (tmp_path / name).write_text("one line\n")
     with pytest.raises((click.ClickException, JumokError)) as caught, CliRunner().isolation(input=""):
         cli.main([*arguments, "--language", "ko"], standalone_mode=False)
     error = caught.value

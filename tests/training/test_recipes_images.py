@@ -219,7 +219,7 @@ def test_image_continues_a_classifier(classifier_run: Path, shapes: Path, tmp_pa
 
 
 def test_image_refuses_wrong_model_and_class_count(shapes: Path, gpt_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"can start only from a vit or swin model; .*gpt is a gpt"):
+    with pytest.raises(ArgumentError, match=r"can start only from a vit or swin model; .*gpt is gpt"):
         create_task("image", tmp_path / "run", shapes, {}, start=str(gpt_folder))
     with pytest.raises(ArgumentError, match="classes is 7, but the data has 3"):
         create_task("image", tmp_path / "run", shapes, {**VIT, "classes": 7})
@@ -302,7 +302,7 @@ def test_caption_continues_a_captioner(captioner_run: Path, shapes: Path, gpt_fo
     expected = loaded.model.state_dict()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in task.model.state_dict().items())
     assert task.loaded.tokenizer.encode("가로") == loaded.tokenizer.encode("가로")
-    with pytest.raises(ArgumentError, match=r"can start only from a captioner model with a tokenizer; .* is a gpt"):
+    with pytest.raises(ArgumentError, match=r"can start only from a captioner model with a tokenizer; .* is gpt"):
         create_task("caption", tmp_path / "none", shapes, {}, start=str(gpt_folder))
 
 

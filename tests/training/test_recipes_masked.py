@@ -136,10 +136,10 @@ def test_masked_refuses_models_without_mask_token(tmp_path: Path, book: Path) ->
     jumok.save(bert, tmp_path / "no mask", tokenizer=Tokenizer.for_bytes())
     with pytest.raises(ArgumentError, match="needs a tokenizer with a mask token"):
         train("masked", tmp_path / "run", book, start=tmp_path / "no mask")
-    with pytest.raises(ArgumentError, match=r"with a tokenizer; .* is a bert without a tokenizer"):
+    with pytest.raises(ArgumentError, match=r"with a tokenizer; .* is bert without a tokenizer"):
         train("masked", tmp_path / "run", book, start=tmp_path / "no tokenizer")
     jumok.save(GPT(GPTConfig(vocabulary=8, length=8, width=8, layers=1, heads=1, hidden=8)), tmp_path / "gpt")
-    with pytest.raises(ArgumentError, match=r"can start only from a bert or long model with a tokenizer; .* is a gpt"):
+    with pytest.raises(ArgumentError, match=r"can start only from a bert or long model with a tokenizer; .* is gpt"):
         train("masked", tmp_path / "run", book, start=tmp_path / "gpt")
     assert not (tmp_path / "run").exists()
 

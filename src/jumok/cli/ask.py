@@ -43,7 +43,7 @@ LARGEST_RATIO = 1e6  # a larger ratio of probabilities is printed as "more than 
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("questions", nargs=-1, metavar="[QUESTION]...")
 @click.option("--why", is_flag=True)
-@click.option("--passages", type=click.IntRange(1, 20), default=1, show_default="1; 3 with --open")
+@click.option("--passages", type=click.IntRange(1, 20), default=1)
 @click.option("--limit", type=click.IntRange(1, 512), default=32, show_default=True)
 @click.option("--method", type=click.Choice(["auto", "bm25", "dense", "fused"]), default="auto", show_default=True)
 @click.option("--reader", default="smollm2", show_default=True)

@@ -148,7 +148,8 @@ class TrainingRequest:
         """Return the error that says why the recipe cannot start from the loaded model."""
         lack = " without a tokenizer" if loaded.tokenizer is None and "tokenizer" in expected else ""
         return ArgumentError(
-            f"the {self.recipe} recipe can start only from {expected}; {self.start} is a {loaded.family}{lack}"
+            f"the {self.recipe} recipe can start only from {expected}; "
+            f"the family of {self.start} is {loaded.family}{lack}"
         )
 
 
