@@ -21,10 +21,7 @@ from jumok.lab.exercises import EXERCISES, ModelExercise, ProgramExercise, QuizE
 
 PAGES = course_pages.find_pages()
 ENGLISH_PAGES = [page for page in PAGES if page.parent.parent.name == "en"]
-KOREAN_HANDBOOK = [
-    *(ROOT / "docs" / "ko" / f"{name}.md" for name in ("lens", "retrieval", "speech", "train")),
-    *(ROOT / "docs" / "ko" / "guides").glob("*.md"),
-]
+KOREAN_PAGES = [ROOT / "README.ko.md", *sorted((ROOT / "docs" / "ko").rglob("*.md"))]
 SOLUTIONS = [ROOT / "docs" / language / "course" / "solutions.md" for language in course_pages.LANGUAGES]
 GLOSSARIES = [ROOT / "docs" / language / "course" / "glossary.md" for language in course_pages.LANGUAGES]
 
@@ -91,9 +88,7 @@ def find_printed_texts(code: str) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in (*PAGES, *KOREAN_HANDBOOK) if page not in ENGLISH_PAGES], ids=name_page
-)
+@pytest.mark.parametrize("page", KOREAN_PAGES, ids=name_page)
 def test_korean_pages_print_and_comment_in_korean(page: Path) -> None:
     for block in read_blocks(page):
         if block.kind == "python":

@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections import Counter
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -114,9 +113,15 @@ def is_same_example(english: Block, korean: Block) -> bool:
 
 
 def is_same_output(english: str, korean: str) -> bool:
-    """Say whether two outputs are the same, or the second is in Korean with all digits of the first."""
-    digits, korean_digits = (Counter(re.findall(r"\d", text)) for text in (english, korean))
-    return english == korean or (bool(HANGUL.search(korean)) and digits <= korean_digits)  # "one thread", "스레드 1개"
+    """Say whether two outputs are the same, or the second is in Korean with all numbers of the first."""
+    numbers, korean_numbers = (set(re.findall(r"\d+", text)) for text in (english, korean))
+    return english == korean or (bool(HANGUL.search(korean)) and numbers <= korean_numbers)  # "one", "1개"
+
+
+def list_commands(console: str) -> list[str]:
+    """Return the commands of a console, without the language and comments."""
+    lines = re.findall(r"^(?:\$|>>>) .*", console, flags=re.MULTILINE)
+    return [re.sub(" --language en|  # .*", "", line).rstrip() for line in lines]
 
 
 def strip_quoted(command: str) -> str:
@@ -137,7 +142,12 @@ def test_both_languages_have_the_same_headings_and_code(english: Path, korean: P
         block, translated = (part._replace(code=make_english(part.code)) for part in (block, translated))
         if block.kind == "python" or (is_lesson and block.kind == "sh"):
             assert is_same_example(block, translated), f"{location} differs from the English"
-        elif not is_lesson and (previous.kind == "python" or "--language" in translated.code) and block.kind != "sh":
+        elif (
+            not is_lesson
+            and (previous.kind == "python" or block.kind == "console" or "--language" in translated.code)
+            and block.kind != "sh"
+        ):
+            assert list_commands(block.code) == list_commands(translated.code), f"{location} differs from the English"
             assert is_same_output(block.code, translated.code), f"{location} differs from the English"
         # what a command or a lesson prints is Korean; test_course.py compares it
         elif not (block.kind == "text" and (is_lesson or "--language" in previous.code)):
