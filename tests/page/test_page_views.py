@@ -41,6 +41,10 @@ def test_the_value_under_the_cursor_is_the_exact_weight(address: str, open_page:
     weights = compute_weights(1, 0)
     assert shown.point_at_cell(19, 7).endswith(f"{weights[19, 7]:.4f}")
     assert "not allowed by the mask" in shown.point_at_cell(3, 12)
+    zoom = "document.querySelector('canvas[data-map]').dataset.zoom"
+    before = shown.page.evaluate(f"() => Number({zoom})")
+    shown.page.set_viewport_size({"width": 1280, "height": 600})  # the map stays whole
+    shown.page.wait_for_function(f"before => {zoom} < before", arg=before)
 
 
 def test_a_knocked_out_cell_changes_predictions_and_undo_restores_them(address: str, open_page: OpenPage) -> None:

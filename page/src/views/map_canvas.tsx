@@ -97,6 +97,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       canvas.dataset.complete = String(isComplete);
       canvas.dataset.ablated = String(picture.isAblated);
       canvas.dataset.labels = nameLabelling(picture.viewport.zoom);
+      canvas.dataset.zoom = String(picture.viewport.zoom);
       canvas.dataset.most = String(picture.most);
       if (shown === "difference") app.largestDifference.value = picture.most;
       if (shown !== "difference" || app.shown.peek() === "difference") gestures.most.value = picture.most;
@@ -342,7 +343,9 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       const query = Math.max(0, Math.min(cursor.query + move[0], now.shape.queries - 1));
       const key = Math.max(0, Math.min(cursor.key + move[1], now.shape.keys - 1));
       gestures.cursor.value = { query, key };
-      gestures.viewport.value = revealCell(now.viewport, query, key, now.shape, now.area);
+      const moved = revealCell(now.viewport, query, key, now.shape, now.area);
+      // a whole map stays whole when the panel becomes smaller
+      if (moved.x !== now.viewport.x || moved.y !== now.viewport.y) gestures.viewport.value = moved;
     } else if (event.key === "Enter") {
       app.selection.change({ query: cursor.query, key: cursor.key });
       app.tokenTab.value = "cell";

@@ -161,21 +161,16 @@ function Predictions({ app, run }: { app: App; run: Run }) {
   return (
     <div class="jk-predictions">
       <span class="jk-group">
-        <h2>
-          {(words.predictionTitle[run.model.predicts] ?? (() => ""))(label)}
-          {run.change !== null && clean === run.clean.at(-1) && (
-            <small class="jk-change" title={words.changeHint}>
-              {words.changeOf(run.change.toPrecision(2))}
-            </small>
-          )}
-        </h2>
+        <h2>{(words.predictionTitle[run.model.predicts] ?? (() => ""))(label)}</h2>
         <Help of={["token", "prediction", "logits", "change"]} label={words.guide.predictions} />
       </span>
       {clean && (
         <table>
           <thead class={edited ? "" : "jk-hidden"}>
             <tr>
-              <th />
+              <th class="jk-change" title={words.changeHint}>
+                {run.change !== null && clean === run.clean.at(-1) && words.changeOf(run.change.toPrecision(2))}
+              </th>
               <th>{words.clean}</th>
               {edited && <th>{words.edited}</th>}
             </tr>
