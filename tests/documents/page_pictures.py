@@ -269,16 +269,19 @@ def draw_answers(browser: Browser, folder: Path) -> None:
                 sys.stdout.write(f"{target.name} {target.stat().st_size // 1000} KB\n")
 
 
-def draw_listening_map(picture: Picture, path: Path) -> None:
+def draw_listening_maps(picture: Picture, folder: Path) -> None:
     """Draw the spectrogram of the sentence with its words and the cross-attention, as ``jumok look --png`` does.
 
     Args:
         picture: The picture of the page with the same audio.
-        path: Where to write it.
+        folder: Where to write the pictures.
     """
-    command = [sys.executable, "-m", "jumok", "look", picture.model, picture.text, "--png", str(path)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    shrink(path)
+    for language in picture.languages:
+        path = folder / f"speech-{language}.png"
+        options = ["--language", language, "--png", str(path)]
+        command = [sys.executable, "-m", "jumok", "look", picture.model, picture.text, *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        shrink(path)
 
 
 def main() -> None:
@@ -305,7 +308,7 @@ def main() -> None:
             if options.only and not picture.name.startswith(options.only):
                 continue
             if picture in audio_pictures:
-                draw_listening_map(picture, options.out.parent / "speech.png")
+                draw_listening_maps(picture, options.out.parent)
             with serve_page(picture.model, picture.text) as address:
                 for language in picture.languages:
                     target = options.out / f"{picture.name}-{language}.png"
