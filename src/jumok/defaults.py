@@ -51,4 +51,12 @@ INCLUDED_MODELS = {
     },
 }
 #: the catalogue models that one of our families can load
-LOADABLE_MODELS = ("smollm2", "gemma3-270m", "minilm", "e5-multilingual", "whisper-tiny-en", "whisper-base")
+LOADABLE_MODELS = (
+    "smollm2",
+    "gemma3-270m",
+    "minilm",
+    "e5-multilingual",
+    "whisper-tiny-en",
+    "whisper-base",
+    "stories15m",
+)

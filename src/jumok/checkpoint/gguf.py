@@ -62,10 +62,10 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
 
     def read(name: str) -> Tensor:
         stored = read_stored(name, dtype)
-        return _undo_permutation(name, stored, config) if architecture == "llama" else stored
+        return undo_permutation(name, stored, config) if architecture == "llama" else stored
 
     model = build_on_meta(GPT, config, dtype, path.name)
-    _build_name_table().load_parameters(model, tensors, read, path.name)
+    build_name_table().load_parameters(model, tensors, read, path.name)
     tokenizer = Tokenizer.from_gguf(metadata)
     check_vocabulary(tokenizer, model)
     return Loaded(model.eval(), tokenizer)
@@ -173,7 +173,7 @@ def _add_llama3_scaling(path: Path, config: GPTConfig, factors: Tensor) -> GPTCo
     )
 
 
-def _undo_permutation(name: str, tensor: Tensor, config: GPTConfig) -> Tensor:
+def undo_permutation(name: str, tensor: Tensor, config: GPTConfig) -> Tensor:
     """Undo llama.cpp's reordering of query and key rows: it rotates adjacent pairs, our layers rotate two halves."""
     if not name.endswith(("attn_q.weight", "attn_k.weight")):
         return tensor
@@ -184,7 +184,7 @@ def _undo_permutation(name: str, tensor: Tensor, config: GPTConfig) -> Tensor:
     return tensor.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
 
 
-def _build_name_table() -> NameTable:
+def build_name_table() -> NameTable:
     rules: dict[str, str | Rule] = {
         "embedding": "token_embd",
         "blocks.{}.attention_norm": "blk.{}.attn_norm",
