@@ -71,7 +71,7 @@ def test_help_opens_by_keyboard_and_covers_every_term(address: str, open_page: O
     panel = shown.page.locator(".jk-popover:popover-open")
     panel.locator("[data-term=kind]").wait_for()
     shown.page.keyboard.press("Escape")
-    assert panel.count() == 0
+    panel.wait_for(state="detached")
     assert button.evaluate("button => button === document.activeElement")  # the focus returns
     listed: set[str] = set()
     for tab in shown.page.locator("[role=tab]").all():
@@ -175,7 +175,7 @@ def test_the_tour_answers_to_what_the_user_does(address: str, open_page: OpenPag
     with jumok.Lens("tiny") as lens:
         edited = lens.run(TEXT, edits=[KnockOut(layer=1, head=0, query=19, key=7)], logits=True).logits[0, -1]
     follow("cut", f"“␣” went from 97% to {100 * float(edited.softmax(-1)[32]):.0f}%: this mattered")
-    assert shown.page.locator(".jk-tour").count() == 0
+    shown.page.wait_for_selector(".jk-tour", state="detached")
 
 
 def test_a_saved_file_has_the_strip_its_own_example_and_a_tour(
@@ -196,6 +196,6 @@ def test_a_saved_file_has_the_strip_its_own_example_and_a_tour(
     shown.page.click(".jk-tour li >> nth=4")
     assert "saved file" in shown.page.locator(".jk-tour p").inner_text()
     shown.page.keyboard.press("Escape")
-    assert shown.page.locator(".jk-tour").count() == 0
+    shown.page.wait_for_selector(".jk-tour", state="detached")
     width = shown.page.evaluate("() => document.documentElement.scrollWidth")
     assert width <= 390
