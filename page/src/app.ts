@@ -85,6 +85,7 @@ export class App {
     client.onClose = (reason) => (this.closed.value = reason);
     if (hasAddress) {
       ({ token: this.token, state: this.linked } = readFragment(location.hash));
+      if (this.linked.language) this.language.value = chooseLanguage([String(this.linked.language)]);
       this.stopLink = effect(() => this.writeLink());
     }
   }
@@ -114,7 +115,7 @@ export class App {
       const { linked } = this;
       batch(() => {
         this.hello.value = body;
-        if (body.language) this.language.value = body.language;
+        if (body.language && !linked.language) this.language.value = body.language;
         this.edits.current.value = isEditList(linked.edits) ? linked.edits : body.edits;
         if (linked.view) this.view.value = linked.view as View;
         if (linked.scale) this.chooseScale(linked.scale as Scale);

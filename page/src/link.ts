@@ -12,6 +12,7 @@ export interface LinkState {
   show?: string;
   scale?: string;
   skip_first?: boolean;
+  language?: string; // of the site that the link stands on
   question?: string; // instead of model and text, on a page that answers questions
   cut?: number[]; // indices of the passages that are cut
   attention?: boolean; // whether the attention is shown instead of the answer

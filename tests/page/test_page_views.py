@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
 import torch
@@ -244,6 +245,8 @@ def test_a_link_restores_view_and_edits(address: str, open_page: OpenPage) -> No
     assert again.read_link() == shown.read_link()
     assert again.page.locator(".jk-edit-list li").count() == 1
     assert json.dumps(again.read_predictions()) == json.dumps(shown.read_predictions())
+    korean = open_page(f"{address}&state={quote(json.dumps({'language': 'ko'}))}")
+    assert korean.page.locator("[data-view=map]").inner_text() == "맵"
 
 
 def test_another_text_and_another_model(address: str, open_page: OpenPage) -> None:

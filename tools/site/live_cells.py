@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import torch
 
@@ -119,7 +120,9 @@ def link_saved_page(name: str, language: str) -> str:
     if not (SAVED / f"{name}.html").exists():
         return ""
     prefix = "../" if language == "ko" else ""
-    return f'<p><a class="open" href="{prefix}saved/{name}.html">{WORDS[language]["saved"][name]}</a></p>\n'
+    state = quote(json.dumps({"language": language}, separators=(",", ":")))
+    link = f"{prefix}saved/{name}.html#state={state}"
+    return f'<p><a class="open" href="{link}">{WORDS[language]["saved"][name]}</a></p>\n'
 
 
 def place_cell(key: str, fallback: str = "") -> str:
