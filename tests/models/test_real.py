@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import jumok
-from catalogue_cache import download_or_skip
+from catalogue_cache import download_or_skip, use_cached
 from jumok.checkpoint import Loaded
-from jumok.data import catalogue
 from jumok.generate import PromptLookup, Sampling, beam_search, generate, quantize, speculate
 from parity import assert_parity
 
@@ -41,9 +40,8 @@ def smollm2() -> tuple[Loaded, Any]:
 def test_gemma_continues_korean_as_llama_cpp_does() -> None:
     """A download of 238 MB that the tests do not make by themselves; transformers needs minutes to convert the file,
     and its logits differ by at most 7e-5 of 33."""
-    if catalogue.locate_entry("gemma3-270m") is None:
-        pytest.skip("jumok data get gemma3-270m")
-    loaded = jumok.load("gemma3-270m")
+    with use_cached("gemma3-270m"):
+        loaded = jumok.load("gemma3-270m")
     prompt = loaded.tokenizer.encode("나는 오늘 아침에 학교에")
     assert loaded.tokenizer.decode(generate(loaded.model, [prompt], limit=5)[0]) == " 다녀왔습니다."
 

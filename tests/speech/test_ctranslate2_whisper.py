@@ -17,10 +17,9 @@ from torch import Tensor
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 import jumok
-from catalogue_cache import CACHE
+from catalogue_cache import use_cached
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.ctranslate2_whisper import read_ctranslate2_model
-from jumok.data import catalogue
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.tasks.speech import TranscriptionSettings, transcribe
 from parity import assert_parity
@@ -122,10 +121,7 @@ def test_small_model_equals_transformers(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def whisper_base() -> Loaded:
     """Return Whisper base, a download of 133 MB that the tests do not make by themselves."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JUMOK_CACHE", str(CACHE))
-        if catalogue.locate_entry("whisper-base") is None:
-            pytest.skip("jumok data get whisper-base")
+    with use_cached("whisper-base"):
         return jumok.load("whisper-base")
 
 
