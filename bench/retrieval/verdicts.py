@@ -25,7 +25,6 @@ import jumok
 from jumok.data.catalogue import download_entry, get_cache_folder
 from jumok.retrieval import FolderIndex, Passage, open_index
 from jumok.tasks.ask import AskSettings, PromptReader, VerdictRule, ask
-from jumok.tasks.ask.answer import find_missing_words
 
 # The rule is applied afterwards, so that thresholds can be compared: nothing is rejected before it is read.
 PASSAGES = 30_176  # of the catalogue's books
@@ -46,7 +45,7 @@ class Row:
         cosine: The largest cosine of the passages.
         changes: The change of the answer's log-probability without each passage.
         word_changes: The change of the word that changes most, without each passage.
-        missing: For each passage, the numbers and names of the text that it does not contain.
+        missing: For each passage, the words of the text that it does not support.
         controls: The same without each control passage.
         cites_right_passage: Whether the passage with the largest drop is the one that answers the question.
         attends_right_passage: Whether the passage with the most attention is the one that answers the question.
@@ -97,7 +96,7 @@ def measure(
         changes=[cut.change or 0.0 for cut in retrieved],
         word_changes=[cut.word_change or 0.0 for cut in retrieved],
         missing=[
-            list(find_missing_words(answer.text or "", cut.hit.passage.text, question.question)) for cut in retrieved
+            list(find_unsupported_words(answer.text or "", cut.hit.passage, question.question)) for cut in retrieved
         ],
         controls=[cut.word_change or 0.0 for cut in answer.passages if cut.is_control],
         cites_right_passage=min(retrieved, key=lambda cut: cut.word_change or 0.0).hit.number in right,

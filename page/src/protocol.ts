@@ -100,7 +100,7 @@ export interface CutPassage {
   word: string; // the word of the answer that changes most
   word_change: number | null; // of the log-probability of its token
   attention: number | null; // share that it receives; null before `evidence`
-  missing: string[]; // if the answer depends on the passage: numbers and names of the answer that are not in it
+  missing: string[]; // if the answer depends on the passage: words of the answer that it does not support
 }
 
 /** A passage that the model read. */
@@ -108,11 +108,20 @@ export interface Passage extends CutPassage {
   range: [number, number] | null; // its positions in the prompt
 }
 
+/** The sentence of the files that answers a question best. */
+export interface Quotation {
+  text: string;
+  location: string; // "file:line"
+  verdict: "supported" | "partly supported";
+  missing: string[]; // words of the question that are not in it
+}
+
 /** An answer from the files of a folder. */
 export interface Answer {
   number: number; // later asks name it as `answer`
   question: string;
-  verdict: "supported" | "not supported" | "nothing fits" | null; // null: the model cannot read the question
+  quotation: Quotation | null; // null: no sentence of the files is about the question
+  verdict: "supported" | "partly supported" | "not supported" | "nothing fits" | null;
   text: string | null; // null: nothing was read
   reached_limit: boolean; // the text was cut off
   log_probability: number | null;

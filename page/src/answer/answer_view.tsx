@@ -2,7 +2,7 @@
 
 import { useApp } from "../app";
 import { formatSigned } from "../describe";
-import type { Answer } from "../protocol";
+import type { Answer, Quotation } from "../protocol";
 import type { Words } from "../words";
 import { ComparedTexts } from "../views/compared_texts";
 import { toRatio } from "../cuts";
@@ -29,6 +29,8 @@ function AnswerPanel({ answer }: { answer: Answer }) {
   return (
     <>
       <h2 class="jk-question">{answer.question}</h2>
+      {answer.quotation && <Quoted quotation={answer.quotation} />}
+      {answer.quotation && answer.verdict && <p class="jk-hint">{words.modelWrites}</p>}
       {answer.verdict && (
         <p>
           <strong class="jk-verdict" data-verdict={answer.verdict}>
@@ -56,6 +58,27 @@ function AnswerPanel({ answer }: { answer: Answer }) {
           </button>
         </p>
       )}
+    </>
+  );
+}
+
+/** The sentence of the files that answers the question, word for word. */
+function Quoted({ quotation }: { quotation: Quotation }) {
+  const words = useApp().words.value;
+  const missing = quotation.missing.map((word) => `"${word}"`).join(", ");
+  return (
+    <>
+      <p>
+        <strong class="jk-verdict" data-verdict={quotation.verdict}>
+          {words.verdicts[quotation.verdict]}
+        </strong>
+      </p>
+      <blockquote class="jk-written-answer" data-quotation={quotation.location}>
+        {quotation.text}
+      </blockquote>
+      <p class="jk-why">
+        {words.quotedFrom(quotation.location)} {quotation.verdict === "partly supported" && words.quotationLacks(missing)}
+      </p>
     </>
   );
 }
@@ -114,7 +137,7 @@ function explainVerdict(words: Words, answer: Answer, folder: string): string {
     return words.supportedBy(location, describeChange(words, change!), formatSigned(change!));
   }
   const lacking = answer.passages.filter(({ missing }) => missing.length).sort((one, other) => one.word_change! - other.word_change!);
-  if (answer.verdict === "not supported" && lacking.length)
+  if (answer.verdict === "partly supported" && lacking.length)
     return words.missingFrom(lacking[0].location, lacking[0].missing.map((word) => `"${word}"`).join(", "));
   const changes = answer.passages.flatMap(({ change }) => (change === null ? [] : [change]));
   const sentences = answer.verdict === "nothing fits" ? [words.nothingFits(folder)] : [];

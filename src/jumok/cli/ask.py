@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from jumok.tasks.ask import Answer, AskSettings, CutPassage, Reader
 
 TEXTS = Texts(__file__)
-EMBEDDER = "minilm"
 OPEN_OPTIONS = ("passages", "limit", "method", "reader")  # the page shows everything else by itself
 EXCERPT_WIDTH = 100
 LARGEST_RATIO = 1e6  # a larger ratio of probabilities is printed as "more than a million times"
@@ -46,7 +45,7 @@ LARGEST_RATIO = 1e6  # a larger ratio of probabilities is printed as "more than 
 @click.option("--passages", type=click.IntRange(1, 20), default=1)
 @click.option("--limit", type=click.IntRange(1, 512), default=32, show_default=True)
 @click.option("--method", type=click.Choice(["auto", "bm25", "dense", "fused"]), default="auto", show_default=True)
-@click.option("--reader", default="smollm2", show_default=True)
+@click.option("--reader", show_default="smollm2 with --why and --open; else none")
 @click.option("--search-only", is_flag=True)
 @click.option("--open", "is_open", is_flag=True)
 @add_server_options
@@ -61,7 +60,7 @@ def ask(
     passages: int,
     limit: int,
     method: str,
-    reader: str,
+    reader: str | None,
     search_only: bool,
     as_json: bool,
     is_open: bool,
@@ -85,13 +84,15 @@ def ask(
     from jumok.checkpoint.resolve import resolve_model_path
     from jumok.tasks.ask import AskSettings
 
-    if not search_only:
+    if reader is None and (why or is_open):
+        reader = "smollm2"
+    if reader is not None and not search_only:
         resolve_model_path(reader)  # a missing model is named before the files are indexed
     output = CommandOutput(as_json)
     settings = AskSettings(passages=passages, limit=limit, method=method, why=why)
     with _open_index(folder, method, output) as index:
         if not is_open:
-            _print_answers(index, folder, questions, None if search_only else reader, settings, output)
+            _print_answers(index, folder, questions, reader, search_only, settings, output)
             return
         from jumok.web.folder_questions import PAGE_PASSAGES, FolderQuestions
         from jumok.web.session import Session, Start
@@ -100,7 +101,7 @@ def ask(
             settings = replace(settings, passages=PAGE_PASSAGES)
         answers = FolderQuestions(index, str(folder), questions[0] if questions else "", settings)
         page = PageOptions(is_open, html=None, **server_options)
-        serve_session(page, Session(Start(reader, questions=answers)), CommandOutput())
+        serve_session(page, Session(Start(reader or "", questions=answers)), CommandOutput())
 
 
 def _print_answers(
@@ -108,10 +109,11 @@ def _print_answers(
     folder: Path,
     questions: tuple[str, ...],
     reader: str | None,
+    search_only: bool,
     settings: AskSettings,
     output: CommandOutput,
 ) -> None:
-    """Answer the questions one after the other; without a reader, only search."""
+    """Answer the questions one after the other; without a reader, by sentences of the files."""
     from jumok import load
     from jumok.tasks.ask import ask, create_reader
 
@@ -120,7 +122,7 @@ def _print_answers(
     loaded_reader: Reader | None = None
     for question in _list_questions(questions, output):
         with show_status("searching", quiet=output.as_json) as report:
-            if loaded_reader is None and reader is not None:
+            if loaded_reader is None and reader is not None and not search_only:
                 report("loading the reader")
                 loaded_reader = create_reader(load(reader))
             answer = ask(index, question, loaded_reader, settings, report)
@@ -129,7 +131,7 @@ def _print_answers(
             continue
         if is_list:
             output.print(f"> {question}")
-        _print_answer(answer, folder, output)
+        _print_answer(answer, folder, search_only, output)
         if is_list:
             output.print()
 
@@ -138,7 +140,7 @@ def _open_index(folder: Path, method: str, output: CommandOutput) -> FolderIndex
     """Open the index of a folder with a progress bar; it is built or updated if needed."""
     from jumok.retrieval import open_index
 
-    embedder = {"auto": "auto", "bm25": None}.get(method, EMBEDDER)
+    embedder = None if method == "bm25" else "auto"
     with show_stages(output.as_json) as progress:
         return open_index(folder, embedder=embedder, progress=progress, report=lambda note: _print_note(note, output))
 
@@ -163,13 +165,26 @@ def _list_questions(questions: tuple[str, ...], output: CommandOutput) -> Iterat
             yield line.strip()
 
 
-def _print_answer(answer: Answer, folder: Path, output: CommandOutput) -> None:
-    """Print an answer, its verdict, and the passages."""
+def _print_answer(answer: Answer, folder: Path, search_only: bool, output: CommandOutput) -> None:
+    """Print the quotation, and what a model wrote with its verdict; or the passages."""
     if answer.note is not None:
         _print_note(answer.note, output)
+    quotation = None if search_only else answer.quotation
+    if quotation is not None:
+        name = "quoted.supported" if quotation.verdict == "supported" else "quoted.partly"
+        words = ", ".join(f'"{word}"' for word in quotation.missing)
+        lacking = TEXTS("quoted.lacking", words=words) if words else TEXTS("quoted.unasked")
+        output.print(TEXTS("quoted.text", text=quotation.text))
+        output.print(TEXTS(name, location=folder / quotation.location, lacking=lacking))
     if answer.verdict is None:
-        _print_passages(answer.passages, folder, output)
+        if quotation is None and not search_only:
+            output.print(TEXTS("nothing_fits", folder=folder))
+            output.print(TEXTS("nearest"))
+        if quotation is None or quotation.verdict != "supported":
+            _print_passages(answer.passages, folder, output)
         return
+    if quotation is not None:
+        output.print(TEXTS("quoted.model"))
 
     if answer.verdict == "nothing fits":
         output.print(TEXTS("nothing_fits", folder=folder))

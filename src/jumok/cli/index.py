@@ -37,6 +37,7 @@ STAGE_TITLES = {
 @click.option("--remove", is_flag=True)
 @click.option("--rebuild", is_flag=True)
 @click.option("--no-vectors", is_flag=True)
+@click.option("--embedder", metavar="MODEL")
 @click.option("--max-files", type=click.IntRange(1), default=INDEXED_FILES, show_default=True)
 @click.option("--list", "list_all", is_flag=True)
 @json_option
@@ -47,6 +48,7 @@ def index(
     remove: bool,
     rebuild: bool,
     no_vectors: bool,
+    embedder: str | None,
     max_files: int,
     list_all: bool,
     as_json: bool,
@@ -67,7 +69,15 @@ def index(
         return _print_status(folder, verify, max_files, output)
     if remove:
         return _remove(folder, output)
-    return _build(folder, rebuild, None if no_vectors else "minilm", max_files, output)
+    if no_vectors and embedder is not None:
+        raise click.UsageError("--embedder computes vectors, and --no-vectors none; choose one of them")
+    if embedder is None and not no_vectors:
+        from jumok.retrieval.files.safe_folder import SafeFolder
+        from jumok.retrieval.store.folder_index import choose_embedder
+
+        with SafeFolder(folder) as safe_folder:
+            embedder = choose_embedder(safe_folder, max_files)
+    return _build(folder, rebuild, embedder, max_files, output)
 
 
 def _build(folder: str, rebuild: bool, embedder: str | None, max_files: int, output: CommandOutput) -> None:

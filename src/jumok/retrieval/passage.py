@@ -22,11 +22,26 @@ class Passage:
     last: int  # the last line or page
     text: str  # without surrounding white space
     unit: Unit = "line"  # what first and last count
+    sentences: tuple[tuple[int, int], ...] = ()  # where in the text each sentence begins, and its line or page
 
     @property
     def location(self) -> str:
         """Where the passage begins: ``file:line``, or ``file.pdf:page 7``. Editors and terminals open ``file:line``."""
-        return f"{self.path}:{self.first}" if self.unit == "line" else f"{self.path}:page {self.first}"
+        return self.locate(self.first)
+
+    def locate(self, number: int) -> str:
+        """Return where a line or page of the passage is."""
+        return f"{self.path}:{number}" if self.unit == "line" else f"{self.path}:page {number}"
+
+    def list_sentences(self) -> list[tuple[int, str]]:
+        """Return the line or page and the text of each sentence, without headings.
+
+        >>> Passage("a.txt", 1, 2, "A cat. A dog.", sentences=((0, 1), (7, 2))).list_sentences()
+        [(1, 'A cat.'), (2, 'A dog.')]
+        """
+        starts = [start for start, _ in self.sentences]
+        ends = [*starts[1:], len(self.text)]
+        return [(line, self.text[start:end].strip()) for (start, line), end in zip(self.sentences, ends, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ class CutPassage(Struct):
     word: str  # the word of the answer that changes most
     word_change: float | None  # of the log-probability of its token
     attention: float | None  # share that it receives; null before `evidence`
-    missing: list[str]  # if the answer depends on the passage: numbers and names of the answer that are not in it
+    missing: list[str]  # if the answer depends on the passage: words of the answer that it does not support
 
 
 class Passage(CutPassage):
@@ -108,12 +108,23 @@ class Passage(CutPassage):
     range: tuple[int, int] | None  # its positions in the prompt
 
 
+class Quotation(Struct):
+    """The sentence of the files that answers a question best."""
+
+    text: str
+    location: str  # "file:line"
+    verdict: Literal["supported", "partly supported"]
+    missing: list[str]  # words of the question that are not in it
+
+
 class Answer(Struct):
     """An answer from the files of a folder."""
 
     number: int  # later asks name it as `answer`
     question: str
-    verdict: Literal["supported", "not supported", "nothing fits"] | None  # null: the model cannot read the question
+    quotation: Quotation | None  # null: no sentence of the files is about the question
+    # null: the model cannot read the question
+    verdict: Literal["supported", "partly supported", "not supported", "nothing fits"] | None
     text: str | None  # null: nothing was read
     reached_limit: bool  # the text was cut off
     log_probability: float | None

@@ -117,7 +117,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, run_program: Program) -> None
         (tmp_path / "missing",): "there is no folder",
         (folder / "boat.txt",): "is a file; give the folder that contains it",
         (tmp_path / "empty", "--no-vectors"): "is empty; put text files into it",
-        (folder,): "jumok data get minilm; or search by words only: add --no-vectors",
+        (folder,): "jumok data get e5-multilingual; or search by words only: add --no-vectors",
         (folder, "--no-vectors", "--max-files", "3"): "contains more than 3 text files",
         (folder, "--status"): "is not indexed yet; index it with: jumok index",
         (folder, "--status", "--remove"): "choose one of --status, --remove, --rebuild and --list",

@@ -198,9 +198,9 @@ def test_another_embedding_model(
 
 def test_the_model_of_the_index_or_none(tmp_path: Path, embedder: str) -> None:
     folder = write_notes(tmp_path / "notes")
-    with open_index(folder, embedder="auto") as index:  # minilm is not in this cache
+    with open_index(folder, embedder="auto") as index:  # no model is in this cache
         assert index.status.embedder is None
-        assert "searched by words only: minilm is not on this machine yet" in index.status.notices[0]
+        assert "searched by words only: e5-multilingual is not on this machine yet" in index.status.notices[0]
     open_index(folder, embedder=embedder).close()
     with open_index(folder, embedder="auto") as index:
         assert index.status.action == "opened" and index.search("boat").method == "fused"

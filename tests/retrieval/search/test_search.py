@@ -100,7 +100,7 @@ def test_fused_contains_both_scores(search_texts: Search) -> None:
 
 def test_korean_uses_bm25_and_says_why(search_texts: Search) -> None:
     outcome = search_texts("고래는 어디로?")
-    assert outcome.method == "bm25" and get_numbers(outcome) == [5] and "no embedding model for Korean" in outcome.note
+    assert outcome.method == "bm25" and get_numbers(outcome) == [5] and "are from an English model" in outcome.note
     assert search_texts("고래는 어디로?", dense=False).note is None
     assert "trained on English" in search_texts("고래는 어디로?", method="dense").note
 

@@ -31,6 +31,7 @@ class Piece:
     first: int
     last: int
     text: str
+    sentences: tuple[tuple[int, int], ...] = ()  # where in the text each sentence begins, and its line
 
 
 class PassageCutter:
@@ -38,12 +39,14 @@ class PassageCutter:
 
     >>> cutter = PassageCutter()
     >>> list(cutter.add_line(1, "The cat sat")) + list(cutter.add_line(2, "on the mat.")) + list(cutter.finish())
-    [Piece(first=1, last=2, text='The cat sat on the mat.')]
+    [Piece(first=1, last=2, text='The cat sat on the mat.', sentences=((0, 1),))]
     """
 
     def __init__(self, keep_lines: bool = False) -> None:
         self.keep_lines = keep_lines
         self._sentences: list[str] = []  # finished sentences of the piece, each after its separator
+        self._starts: list[tuple[int, int]] = []  # where each sentence begins, and its line
+        self._length = 0  # characters of the piece; the first separator is removed at its end
         self._size = 0
         self._first = self._last = 0
         self._words: list[str] = []  # of the sentence that is not finished
@@ -84,7 +87,10 @@ class PassageCutter:
             yield self._take_piece()
         if not self._sentences:
             self._first = self._sentence_first
-        self._sentences.append(self._separator + " ".join(self._words))
+        sentence = self._separator + " ".join(self._words)
+        self._starts.append((self._length, self._sentence_first))
+        self._sentences.append(sentence)
+        self._length += len(sentence)
         self._size += self._sentence_size
         self._last = self._sentence_last
         self._words, self._sentence_size, self._separator = [], 0, " "
@@ -105,8 +111,8 @@ class PassageCutter:
             yield self._take_piece()
 
     def _take_piece(self) -> Piece:
-        piece = Piece(self._first, self._last, "".join(self._sentences).strip())
-        self._sentences, self._size = [], 0
+        piece = Piece(self._first, self._last, "".join(self._sentences).strip(), tuple(self._starts))
+        self._sentences, self._starts, self._size, self._length = [], [], 0, 0
         return piece
 
 

@@ -41,7 +41,7 @@ from .safe_folder import (
 from .structured_text import MAX_PO_LINE, MAX_RECORD, ReportLine, cut_json_lines, cut_marked_up_text, cut_po_messages
 
 # Increase it when the passages of a file would become other ones: indexes of an older version are built again.
-PASSAGES_VERSION = 1
+PASSAGES_VERSION = 2
 PART_CHARACTERS = 65_536  # a longer line is read in parts
 _SAMPLE_BYTES = 2**16
 _SAMPLE_LINES = 2**16
@@ -76,7 +76,7 @@ def read_open_file(descriptor: int, relative: str, report_line: ReportLine) -> I
     is_empty = True
     for piece in _cut_file(descriptor, before.st_size, get_ending(relative), report_line):
         is_empty = False
-        yield Passage(relative, piece.first, piece.last, piece.text, unit)
+        yield Passage(relative, piece.first, piece.last, piece.text, unit, piece.sentences)
     if describe_file(b"", os.fstat(descriptor)) != describe_file(b"", before):
         raise UnusableFileError("changed while it was read")
     if is_empty:

@@ -96,7 +96,9 @@ class _Section:
         for piece in pieces:
             self._is_empty = False
             text = f"{self._heading}\n{piece.text}" if self._heading else piece.text
-            yield Piece(piece.first, piece.last, text)
+            added = len(text) - len(piece.text)
+            sentences = tuple((start + added, line) for start, line in piece.sentences)
+            yield Piece(piece.first, piece.last, text, sentences)
 
 
 def _find_heading(
@@ -202,7 +204,8 @@ def cut_po_messages(lines: Lines, report_line: ReportLine) -> Iterator[Piece]:
             for line in text.splitlines():
                 pieces += cutter.add_line(message.line, line)
         pieces += cutter.finish()
-        yield from (Piece(message.line, max(last, message.line), piece.text) for piece in pieces)
+        for piece in pieces:
+            yield Piece(message.line, max(last, message.line), piece.text, piece.sentences)
 
 
 class _LineReport(ProblemLog):

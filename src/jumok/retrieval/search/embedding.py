@@ -25,6 +25,8 @@ from jumok.models import Model
 
 CHUNK = 2048  # passages that are sorted by length together; their tokens and vectors are in memory at the same time
 BATCH_TOKENS = 2048  # tokens of a batch, padding included
+# models that read Korean, Chinese and Japanese, and what they expect before a question and before a passage
+PREFIXES = {"e5-multilingual": ("query: ", "passage: ")}
 _LETTER = re.compile(r"[^\W\d_]")
 _UNREADABLE = re.compile("[가-힣ㄱ-ㆎᄀ-ᇿ一-鿿㐀-䶿ぁ-ヿ]")
 
@@ -67,9 +69,14 @@ def embed_passages(
         )
 
 
-def embed_question(loaded: Loaded, question: str) -> np.ndarray:
-    """Return the vector of a question, float32 [width] of length 1."""
-    return next(embed_passages(loaded, [question]))
+def embed_question(loaded: Loaded, question: str, embedder: str = "minilm") -> np.ndarray:
+    """Return the vector of a question, float32 [width] of length 1; ``embedder`` is the name of the model."""
+    return next(embed_passages(loaded, [get_prefixes(embedder)[0] + question]))
+
+
+def get_prefixes(embedder: str) -> tuple[str, str]:
+    """Return what a model expects before a question and before a passage."""
+    return PREFIXES.get(embedder, ("", ""))
 
 
 def load_model(name: str) -> Loaded:

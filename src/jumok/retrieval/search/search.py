@@ -11,7 +11,7 @@ from jumok.errors import ArgumentError, DataError, describe_type
 from jumok.retrieval.passage import Hit, Passage
 
 from .bm25 import BM25Index, has_latin_letters, has_paired_characters
-from .embedding import embed_question
+from .embedding import PREFIXES, embed_question
 from .ranking import check_count, fuse
 from .vectors import VectorIndex
 
@@ -20,8 +20,8 @@ METHODS: tuple[str, ...] = ("auto", *get_args(Method))
 FUSED_DEPTH = 100  # passages of each ranking that are fused
 
 NO_KOREAN_MODEL = (
-    "the catalogue has no embedding model for Korean, Chinese or Japanese, so the passages were searched by their "
-    "words (BM25)"
+    "the vectors of this index are from an English model, so the passages were searched by their words (BM25); for "
+    "Korean: jumok data get e5-multilingual"
 )
 OTHER_SCRIPT = "the embedding model was trained on English, so the passages were searched by their words (BM25)"
 
@@ -42,6 +42,7 @@ def search(
     get_passage: Callable[[int], Passage],
     vectors: VectorIndex | None = None,
     embedder: Loaded | None = None,
+    embedder_name: str = "minilm",
     count: int = 5,
     method: str = "auto",
 ) -> SearchResult:
@@ -49,6 +50,7 @@ def search(
 
     Args:
         vectors: The vectors of the same passages; None, or without the model that computed them: only BM25 is possible.
+        embedder_name: The name of that model, which decides which languages it reads.
         method: "bm25", "dense", "fused", or "auto": fused, which found most on held-out questions
             (bench/retrieval/recall.py), or BM25 if there are no vectors or the question is not in Latin letters.
     """
@@ -64,7 +66,7 @@ def search(
     check_count(count)
     if vectors is not None and len(vectors) != len(bm25):
         raise DataError(f"the index has {len(bm25):,} passages, but {len(vectors):,} vectors; build the index again")
-    chosen, note = _choose_method(question, method, has_vectors)
+    chosen, note = _choose_method(question, method, has_vectors, embedder_name in PREFIXES)
     if not len(bm25):
         return SearchResult([], chosen, "the index has no passages")
     if not bm25.knows(question):
@@ -77,7 +79,7 @@ def search(
         return SearchResult(hits, chosen, note)
 
     assert vectors is not None and embedder is not None
-    vector = embed_question(embedder, question)
+    vector = embed_question(embedder, question, embedder_name)
     if chosen == "dense":
         ranked = vectors.search(vector, count)
     else:
@@ -93,12 +95,12 @@ def search(
     return SearchResult(hits, chosen, note)
 
 
-def _choose_method(question: str, method: str, has_vectors: bool) -> tuple[Method, str | None]:
+def _choose_method(question: str, method: str, has_vectors: bool, is_multilingual: bool) -> tuple[Method, str | None]:
     """Return the method, and a note if the embedding model cannot read the question."""
     if method == "bm25" or not has_vectors:
         return "bm25", None
     is_paired = has_paired_characters(question)
-    is_readable = has_latin_letters(question) and not is_paired
+    is_readable = is_multilingual or (has_latin_letters(question) and not is_paired)
     if method == "auto" and not is_readable:
         return "bm25", NO_KOREAN_MODEL if is_paired else OTHER_SCRIPT
     note = None if is_readable else "the embedding model was trained on English, and does not understand this question"

@@ -176,7 +176,7 @@ def _write_vectors(
     if embedder is None or model is None:
         return {"embedder": None, "model": None, "vectors": 0, "missing": 0, "unreadable": 0}, 0
 
-    from jumok.retrieval.search.embedding import embed_passages, is_readable, load_model
+    from jumok.retrieval.search.embedding import PREFIXES, embed_passages, get_prefixes, is_readable, load_model
 
     matrix: np.ndarray | None = None
     missing = array("q")  # numbers of passages that need a vector
@@ -198,7 +198,7 @@ def _write_vectors(
             vector = pending.get(digest) if vector is None else vector
             if vector is not None:
                 write(number, vector)
-            elif is_readable(text):
+            elif embedder in PREFIXES or is_readable(text):
                 missing.append(number)
             else:
                 unreadable += 1
@@ -210,11 +210,12 @@ def _write_vectors(
             for start in range(0, computed, CHUNK):
                 numbers = missing[start : start + CHUNK]
                 texts = [database.get(number).text for number in numbers]
+                prefixed = [get_prefixes(embedder)[1] + text for text in texts]
 
                 def report(done: int, start: int = start) -> None:
                     settings.progress(start + done, computed, "embedding")
 
-                vectors = [vector.astype(DTYPE) for vector in embed_passages(loaded, texts, report)]
+                vectors = [vector.astype(DTYPE) for vector in embed_passages(loaded, prefixed, report)]
                 pending.add(zip(map(compute_digest, texts), vectors, strict=True))
                 for number, vector in zip(numbers, vectors, strict=True):
                     write(number, vector)

@@ -3,6 +3,8 @@ it, list all indexes, and remove them."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import shutil
 import sqlite3
@@ -15,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from jumok.defaults import INDEXED_FILES
 from jumok.errors import ArgumentError, CheckpointError, DataError
 from jumok.reporting import Report, StageProgress
-from jumok.retrieval.files.safe_folder import SafeFolder, SkipLog, SkippedFile, make_printable
+from jumok.retrieval.files.read_passages import detect_encoding
+from jumok.retrieval.files.safe_folder import SafeFolder, SkipLog, SkippedFile, UnusableFileError, make_printable
 from jumok.retrieval.passage import Passage
 
 from .build import BuildSettings, build_generation
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
     from jumok.retrieval.search.search import SearchResult
 
 DEFAULT_EMBEDDER = "minilm"
+KOREAN_EMBEDDER = "e5-multilingual"
+SAMPLED_FILES, SAMPLED_BYTES = 200, 4096  # of a folder, to find out its language
+UNREADABLE_SHARE = 0.1  # of the files; from there on, the English model is not enough
 ATTEMPTS = 3  # to read an index that another process replaces at the same time
 
 
@@ -90,7 +96,8 @@ def open_index(
 
     Args:
         embedder: The embedding model; None: search by words only (BM25), and vectors that are stored already are kept;
-            "auto": the model of the stored index, else minilm if it is on this machine, else none.
+            "auto": the model of the stored index, else e5-multilingual for a folder with Korean, Chinese or Japanese
+            texts and minilm for others, if it is on this machine, else none.
         progress: Called with the finished and all steps, and the stage: "reading", "embedding" or "indexing".
         report: Called at once with sentences that the person should read; ``FolderIndex.status.notices`` has them too.
 
@@ -109,7 +116,7 @@ def open_index(
     with SafeFolder(folder) as safe_folder:
         location = locate_index(safe_folder.path)
         if embedder == "auto":
-            embedder = _select_embedder(location, notify)
+            embedder = _select_embedder(safe_folder, location, max_files, notify)
         model = None
         if embedder is not None:
             from jumok.retrieval.search.embedding import identify_model
@@ -136,7 +143,7 @@ class FolderIndex:
 
         self.folder = status.folder
         self.status = status
-        self._embedder = embedder
+        self.embedder = embedder
         self._loaded: Loaded | None = None
         self._lock = threading.Lock()
         self._database = PassageDatabase.open(generation.passages_file)
@@ -171,30 +178,36 @@ class FolderIndex:
         """Return the passages that fit best; ``method`` is "bm25", "dense" (vectors), "fused" (both) or "auto"."""
         from jumok.retrieval.search.search import search
 
-        if self._loaded is None and self._vectors is not None and self._embedder is not None and method != "bm25":
+        if self._loaded is None and self._vectors is not None and self.embedder is not None and method != "bm25":
             from jumok.retrieval.search.embedding import load_model
 
-            self._loaded = load_model(self._embedder)
+            self._loaded = load_model(self.embedder)
         return search(
             question,
             bm25=self._bm25,
             get_passage=self.get,
             vectors=self._vectors,
             embedder=self._loaded,
+            embedder_name=self.embedder or DEFAULT_EMBEDDER,
             count=count,
             method=method,
         )
 
 
-def _select_embedder(location: Path, notify: Report) -> str | None:
-    """Return the embedding model of a stored index, or the default one; None if it is not on this machine."""
+def _select_embedder(folder: SafeFolder, location: Path, max_files: int, notify: Report) -> str | None:
+    """Return the embedding model of a stored index, or the one for the language of the files; None if it is not on
+    this machine."""
     from jumok.checkpoint.resolve import resolve_model_path
 
     try:
         generation = open_current(location, check_files=False)
     except DamagedIndexError:
         generation = None
-    embedder = DEFAULT_EMBEDDER if generation is None else generation.header.embedder
+    embedder = choose_embedder(folder, max_files) if generation is None else generation.header.embedder
+    if generation is not None and generation.header.unreadable > UNREADABLE_SHARE * generation.header.passages:
+        with contextlib.suppress(CheckpointError):
+            resolve_model_path(KOREAN_EMBEDDER)
+            return KOREAN_EMBEDDER
     try:
         if embedder is not None:
             resolve_model_path(embedder)
@@ -202,6 +215,26 @@ def _select_embedder(location: Path, notify: Report) -> str | None:
         notify(f"the files are searched by words only: {error}")
         return None
     return embedder
+
+
+def choose_embedder(folder: SafeFolder, max_files: int = INDEXED_FILES) -> str:
+    """Return the embedding model for the languages of a folder, by the beginnings of some files."""
+    from jumok.retrieval.search.embedding import is_readable
+
+    read_count = unreadable = 0
+    for file in itertools.islice(folder.list_text_files(SkipLog(), max_files=max_files), SAMPLED_FILES):
+        try:
+            descriptor = folder.open_file(file.path)
+            try:
+                content = os.pread(descriptor, SAMPLED_BYTES, 0)
+                text = content.decode(detect_encoding(content), "ignore")
+            finally:
+                os.close(descriptor)
+        except (OSError, UnusableFileError):
+            continue
+        read_count += 1
+        unreadable += not is_readable(text)
+    return KOREAN_EMBEDDER if unreadable > UNREADABLE_SHARE * read_count else DEFAULT_EMBEDDER
 
 
 def _open_locked(

@@ -4,6 +4,7 @@ vectors of an index that is not finished."""
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
@@ -22,7 +23,8 @@ CREATE TABLE files (
     reason TEXT, start INTEGER, count INTEGER
 ) WITHOUT ROWID;
 CREATE TABLE passages (
-    number INTEGER PRIMARY KEY, path BLOB, first INTEGER, last INTEGER, unit TEXT, text TEXT, digest BLOB
+    number INTEGER PRIMARY KEY, path BLOB, first INTEGER, last INTEGER, unit TEXT, text TEXT, digest BLOB,
+    sentences TEXT
 );
 CREATE TABLE problems (path BLOB, line INTEGER, reason TEXT, count INTEGER);
 """
@@ -78,15 +80,16 @@ class PassageDatabase:
 
     def get(self, number: int) -> Passage:
         """Return a passage."""
-        query = "SELECT path, first, last, text, unit FROM passages WHERE number = ?"
+        query = "SELECT path, first, last, text, unit, sentences FROM passages WHERE number = ?"
         try:
             row = self._connection.execute(query, (number,)).fetchone()
         except sqlite3.DatabaseError as error:
             raise DataError(f"the index is damaged ({error}); build it again: jumok index FOLDER --rebuild") from None
         if row is None:
             raise ArgumentError(f"there is no passage {number}; the index has {len(self):,} passages, counted from 0")
-        path, *fields = row
-        return Passage(make_printable(path), *fields)
+        path, first, last, text, unit, sentences = row
+        starts = tuple((start, line) for start, line in json.loads(sentences))
+        return Passage(make_printable(path), first, last, text, unit, starts)
 
     def read_texts(self) -> Iterator[tuple[int, bytes, str]]:
         """Yield the number, the digest and the text of each passage, in their order."""
@@ -129,8 +132,17 @@ class PassageDatabase:
     def add_passage(self, number: int, path: bytes, passage: Passage) -> None:
         """Add a passage."""
         self._connection.execute(
-            "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (number, path, passage.first, passage.last, passage.unit, passage.text, compute_digest(passage.text)),
+            "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                number,
+                path,
+                passage.first,
+                passage.last,
+                passage.unit,
+                passage.text,
+                compute_digest(passage.text),
+                json.dumps(passage.sentences),
+            ),
         )
 
     def remove_passages(self, start: int) -> None:
@@ -165,8 +177,8 @@ class PassageDatabase:
             return None
         old_start, count, reason = row
         self._connection.execute(
-            "INSERT INTO passages SELECT number + ?, path, first, last, unit, text, digest FROM old.passages "
-            "WHERE number >= ? AND number < ?",
+            "INSERT INTO passages SELECT number + ?, path, first, last, unit, text, digest, sentences "
+            "FROM old.passages WHERE number >= ? AND number < ?",
             (start - old_start, old_start, old_start + count),
         )
         self._connection.execute("INSERT INTO problems SELECT * FROM old.problems WHERE path = ?", (file.path,))

@@ -1,14 +1,15 @@
-"""Answer questions from an index of the user's files, and measure which passage each answer depends on.
+"""Answer questions from an index of the user's files by a quotation; measure which passage a model's text depends on.
 
 ``jumok ask FOLDER "..."`` and ``jumok.ask(folder, "...")``:
 
     retrieval.open_index              lists the files, reads changed ones, computes missing vectors, builds BM25
       -> ask
-           FolderIndex.search         BM25 and vectors, fused; a question in Korean by BM25 alone
+           FolderIndex.search         BM25 and vectors, fused
+           find_quotation             the sentence that answers, of the best passages; without a reader, that is all
            VerdictRule.rejects_search "nothing fits" if the scores are too low; then nothing is read
            Reader.read                the passages in the prompt of a GPT, or apart in a Fusion-in-Decoder
            Reader.score_cuts          the same text without each passage: no token outside of it may attend to it
-           find_missing_words         numbers and names of the text that a needed passage does not contain
+           find_unsupported_words     words of the text that a needed passage and its quotation do not contain
            VerdictRule.judge          from the scores of the search, the cuts and the missing words
 """
 

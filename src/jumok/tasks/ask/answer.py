@@ -1,56 +1,25 @@
 """An answer from the user's files: its text, what was measured about each passage, and its verdict.
 
 The verdict says whether a passage supports the answer, or whether nothing in the index fits the question. It reads the
-scores of the search, the measured effect of cutting the passage, and whether the passage contains the numbers and names
-of the answer: an answer can depend on a passage that it contradicts.
+scores of the search, the measured effect of cutting the passage, and whether the passage contains the words of the
+answer: an answer can depend on a passage that it contradicts.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from decimal import Decimal
 from typing import Any, Literal
 
 from jumok.retrieval import Hit
 from jumok.retrieval.search.bm25 import split_terms
 
+from .named_words import FUNCTION_WORDS
+from .quotation import Quotation
 from .readers import Reading
 
-FUNCTION_WORDS = frozenset(
-    {"a", "an", "and", "are", "at", "be", "by", "did", "do", "does", "for", "from", "had", "has", "have", "he", "her"}
-    | {"his", "how", "i", "in", "is", "it", "its", "many", "much", "of", "on", "or", "she", "that", "the", "their"}
-    | {"there", "they", "this", "to", "was", "were", "what", "when", "where", "which", "who", "whom", "whose", "why"}
-    | {"will", "with"}
-)
-Verdict = Literal["supported", "not supported", "nothing fits"]
-
-# numbers and names of an answer, which find_missing_words looks for in a passage
-# "one" counts only inside a number, and "second" never: alone, both are rarely numbers
-_UNITS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
-    seventeen eighteen nineteen"""
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
-_VALUES = {word: number for number, word in enumerate(_UNITS.split())} | {
-    word: 10 * number for number, word in enumerate(_TENS.split(), 2)
-}
-_INNER = "|".join([*_VALUES, *_SCALES])
-_NUMBER = re.compile(
-    rf"\d+(?:[.,:]\d+)*(?:\s+(?:{'|'.join(_SCALES)})\b)?"
-    rf"|\b(?!one\b)(?:{_INNER})\b(?:(?:\s+and\s+|[\s-]+)(?:{_INNER})\b)*",
-    re.IGNORECASE,
-)
-_TOKEN = re.compile(r"""[^\W\d_]+(?:'[^\W\d_]+)*|[.!?:"“\n]""")
-# words whose capital letter at the beginning of a sentence says nothing; any other first word may be a name
-_OPENERS = """about according after all also although another answer any as based because before both but during each
-    either every everyone first if instead into like most my near neither no nobody none not nothing one only our over
-    people since so some somebody someone sometimes then these those though through together under until we while yes
-    you your"""
-_TITLES = frozenset({"mr", "mrs", "ms", "dr", "prof", "st"})  # a full stop after them does not end a sentence
-_FIRST_PERSON = re.compile(r"I(?:'[a-z]+)?")
+Verdict = Literal["supported", "partly supported", "not supported", "nothing fits"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +36,7 @@ class CutPassage:
     word_change: float | None = None  # of that word's token
     attention: float | None = None  # the share that the passage receives, averaged over layers, heads and tokens
     is_control: bool = False  # the search did not find the passage: it was chosen at random, to compare with
-    missing: tuple[str, ...] = ()  # what it lacks of the numbers and names of an answer that depends on it
+    missing: tuple[str, ...] = ()  # words of an answer that depends on it, which it does not support
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -99,6 +68,7 @@ class Answer:
     method: str  # how the passages were found: "bm25", "dense" or "fused"
     note: str | None = None  # a sentence about the search or the reading that the user should know
     reading: Reading | None = None  # the text with its tokens, as the reader returned it
+    quotation: Quotation | None = None  # the sentence of the files that answers the question best
 
     @property
     def reached_limit(self) -> bool:
@@ -115,8 +85,8 @@ class Answer:
 
     @property
     def lacking_passage(self) -> CutPassage | None:
-        """The passage that an answer without support depends on, but which lacks its numbers or names; or None."""
-        if self.verdict != "not supported":
+        """The passage that an answer depends on, but which supports only a part of it; or None."""
+        if self.verdict != "partly supported":
             return None
         return _find_most_needed([passage for passage in self.passages if passage.missing])
 
@@ -125,6 +95,7 @@ class Answer:
         citation = self.citation
         return {
             "question": self.question,
+            "quotation": None if self.quotation is None else asdict(self.quotation),
             "verdict": self.verdict,
             "text": self.text,
             "citation": None if citation is None else citation.hit.passage.location,
@@ -155,6 +126,7 @@ class VerdictRule:
     unrelated_cosine: float = 0.04  # of the best of n passages, with the next number times sqrt(2 log n)
     cosine_spread: float = 0.09
     subject_margin: float = 0.1  # by how much the best cosine exceeds that limit if the files are about the subject
+    has_cosines: bool = True  # False: those of another model than minilm, whose limits are unknown; words decide
     shared_words: float = 0.4  # without vectors: the share of the question's words that the best passage must have
 
     def compute_cosine_limit(self, passages: int) -> float:
@@ -169,7 +141,7 @@ class VerdictRule:
         """Return whether the search alone shows that nothing fits, so that nothing needs to be read."""
         if not hits:
             return True
-        cosine = _find_best_cosine(hits)
+        cosine = _find_best_cosine(hits) if self.has_cosines else None
         if cosine is None:
             return max(share_words(question, hit.passage.text) for hit in hits) < self.shared_words
         return cosine < self.compute_cosine_limit(passages)
@@ -185,8 +157,8 @@ class VerdictRule:
             return "nothing fits"
         needed = [cut for cut in cuts if self.is_needed(cut)]
         if needed:
-            return "not supported" if all(cut.missing for cut in needed) else "supported"
-        cosine = _find_best_cosine(hits)
+            return "partly supported" if all(cut.missing for cut in needed) else "supported"
+        cosine = _find_best_cosine(hits) if self.has_cosines else None
         is_subject = cosine is None or cosine >= self.compute_cosine_limit(passages) + self.subject_margin
         return "not supported" if is_subject else "nothing fits"
 
@@ -204,62 +176,3 @@ def share_words(question: str, text: str) -> float:
 def _find_best_cosine(hits: Sequence[Hit]) -> float | None:
     """Return the largest cosine of the hits; None if the search computed none."""
     return max((hit.cosine for hit in hits if hit.cosine is not None), default=None)
-
-
-def find_missing_words(text: str, passage: str, question: str) -> tuple[str, ...]:
-    """Return the numbers and names of a text that a passage does not contain, each once.
-
-    Numbers are compared by value: 1,000 equals 1000, and two hundred equals 200. A date is its numbers and the name of
-    its month. A name is a word with a capital letter. A name of the question may
-    be repeated; a number of the question may not, since a question can suggest a wrong one.
-
-    >>> find_missing_words("Mr. Kim paid 100 euros in May.", "In May the rent was 1,840 euros.", "Who is Kim?")
-    ('100',)
-    >>> find_missing_words("Oh sold 1840 to Lee.", "Mrs. Oh sold 1,840 buns.", "How many?")
-    ('Lee',)
-    """
-    text, passage, question = (
-        unicodedata.normalize("NFKC", string).replace("’", "'") for string in (text, passage, question)
-    )
-    numbers = {_evaluate(number) for number in _NUMBER.findall(passage)}
-    words = {_normalize_name(word) for word in _TOKEN.findall(f"{passage}\n{question}")}
-    missing = [number for number in _NUMBER.findall(text) if _evaluate(number) not in numbers]
-    missing += [name for name in _iterate_names(text) if _normalize_name(name) not in words]
-    return tuple(dict.fromkeys(missing))
-
-
-def _evaluate(number: str) -> Decimal | str:
-    """Return the value of a number in digits or words; a time such as 13:40 is its own value."""
-    total, current = Decimal(0), Decimal(0)
-    for word in re.split(r"[\s-]+", number.casefold()):
-        if word[0].isdecimal():
-            digits = re.sub(r",(?=\d{3}(?!\d))", "", word)
-            if not re.fullmatch(r"\d+(?:\.\d+)?", digits):
-                return number
-            current = Decimal(digits)
-        elif _SCALES.get(word, 0) > 100:
-            total, current = total + (current or Decimal(1)) * _SCALES[word], Decimal(0)
-        elif word in _SCALES:
-            current = (current or Decimal(1)) * _SCALES[word]
-        elif word != "and":
-            current += _VALUES[word]
-    return total + current
-
-
-def _normalize_name(word: str) -> str:
-    return word.casefold().removesuffix("'s")
-
-
-def _iterate_names(text: str) -> Iterator[str]:
-    """Yield the words with a capital letter, except common first words of sentences."""
-    openers = FUNCTION_WORDS | set(_OPENERS.split())
-    previous, is_first = "", True
-    for token in _TOKEN.findall(_NUMBER.sub(" ", text)):
-        word = token.casefold()
-        if not token[0].isalpha():
-            is_first = not (token == "." and (previous in _TITLES or len(previous) == 1))  # "Mr. Kim", "J. Kim"
-            continue
-        is_common = (is_first and word in openers) or word in _TITLES or _FIRST_PERSON.fullmatch(token)
-        if token[0].isupper() and not is_common:
-            yield token
-        previous, is_first = word, False

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jumok.checkpoint import Loaded, load
@@ -13,13 +12,16 @@ from jumok.errors import ArgumentError
 from jumok.models.fusion import Fusion
 from jumok.models.gpt import GPT
 from jumok.retrieval import FolderIndex, Hit, open_index
+from jumok.retrieval.store.folder_index import DEFAULT_EMBEDDER
 
-from .answer import Answer, CutPassage, Verdict, VerdictRule, find_missing_words
+from .answer import Answer, CutPassage, Verdict, VerdictRule
+from .quotation import find_quotation, find_unsupported_words
 from .readers import FusionReader, PromptReader, Reader, Reading
 
 NEAR_HITS = 20  # the first passages of a search are never used as controls: they may be about the question
 MAX_QUESTION = 2_000  # characters; the embedding model reads about 250 words
 CANDIDATES = 16  # random passages compared for each control; the one with the most similar length is chosen
+QUOTED_HITS = 5  # passages in which the sentence that answers the question is searched
 SHOWN_HITS = 3  # passages that are shown where nothing is read
 
 
@@ -79,19 +81,22 @@ def ask(
     search_result = files.search(question, max(settings.passages, NEAR_HITS), settings.method)
     hits = search_result.hits[: settings.passages]
     method, note = search_result.method, search_result.note
+    quotation = find_quotation(question, [hit.passage for hit in search_result.hits[:QUOTED_HITS]])
     if reader is not None and (explanation := reader.explain_unreadable(question)) is not None:
         reader, note = None, explanation if note is None else f"{note}; {explanation}"
-    if reader is None or settings.rule.rejects_search(question, hits, len(files)):
+    rule = replace(settings.rule, has_cosines=files.embedder in (None, DEFAULT_EMBEDDER))
+    if reader is None or rule.rejects_search(question, hits, len(files)):
         shown = search_result.hits[: max(settings.passages, SHOWN_HITS)]
         verdict: Verdict | None = None if reader is None else "nothing fits"
-        return Answer(question, verdict, None, None, tuple(CutPassage(hit) for hit in shown), method, note)
+        return Answer(
+            question, verdict, None, None, tuple(CutPassage(hit) for hit in shown), method, note, None, quotation
+        )
 
     report("reading")
     reading = reader.read(question, [hit.passage.text for hit in hits], settings.limit)
     report("cutting each passage")
-    rule = settings.rule
     passages = [
-        dataclasses.replace(cut, missing=find_missing_words(reading.text, cut.hit.passage.text, question))
+        replace(cut, missing=find_unsupported_words(reading.text, cut.hit.passage, question))
         if rule.is_needed(cut)
         else cut
         for cut in measure_cuts(reader, reading, hits)
@@ -100,15 +105,13 @@ def ask(
     if settings.why:
         report("measuring attention")
         weights = reader.measure_attention(reading)
-        passages = [
-            dataclasses.replace(passage, attention=weight) for passage, weight in zip(passages, weights, strict=True)
-        ]
+        passages = [replace(passage, attention=weight) for passage, weight in zip(passages, weights, strict=True)]
         report("cutting control passages")
         passages += measure_controls(
             files, reader, reading, {hit.number for hit in search_result.hits}, settings.controls
         )
     log_probability = sum(reading.log_probabilities)
-    return Answer(question, verdict, reading.text, log_probability, tuple(passages), method, note, reading)
+    return Answer(question, verdict, reading.text, log_probability, tuple(passages), method, note, reading, quotation)
 
 
 def create_reader(loaded: Loaded) -> Reader:
@@ -148,8 +151,7 @@ def measure_controls(
     controls = measure_cuts(reader, scored, [*padding, *hits])[len(padding) :]
     weights = reader.measure_attention(scored)[len(padding) :]
     return [
-        dataclasses.replace(passage, attention=weight, is_control=True)
-        for passage, weight in zip(controls, weights, strict=True)
+        replace(passage, attention=weight, is_control=True) for passage, weight in zip(controls, weights, strict=True)
     ]
 
 
