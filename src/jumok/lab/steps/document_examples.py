@@ -86,7 +86,7 @@ def _build_large_scores() -> Example:
 
 
 def _build_sentence() -> Example:
-    return build_sentence_steps(EXAMPLE_SENTENCE, causal=True)
+    return build_sentence_steps(EXAMPLE_SENTENCE)
 
 
 def _build_multihead() -> Example:
