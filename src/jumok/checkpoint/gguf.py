@@ -185,6 +185,7 @@ def undo_permutation(name: str, tensor: Tensor, config: GPTConfig) -> Tensor:
 
 
 def build_name_table() -> NameTable:
+    """Return the names of a language model's tensors in a GGUF file, as llama.cpp gives them."""
     rules: dict[str, str | Rule] = {
         "embedding": "token_embd",
         "blocks.{}.attention_norm": "blk.{}.attn_norm",
