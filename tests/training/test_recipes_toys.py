@@ -26,6 +26,7 @@ from jumok.recipes.shared.seq2seq import generate_by_length
 from jumok.recipes.shared.text_scores import compute_bleu, compute_exact_match
 from jumok.recipes.toys import induction as inductions
 from jumok.recipes.toys.induction import generate_piece, generate_rows
+from jumok.recipes.toys.numbers import sample_sequences
 from jumok.recipes.toys.sequences import create_word_tokenizer
 from jumok.training import IGNORE_INDEX, TrainingTask
 from toys import StopAt, assert_same_parameters, skip_plots
@@ -143,6 +144,14 @@ def test_recipe_refuses_model_with_another_vocabulary(runs: dict[str, Path], tmp
         start_run(create_request("copy", tmp_path / "run", start=runs["copy"], model="gpt", **sizes))
     with pytest.raises(ArgumentError, match="must encode each digit as one token"):
         start_run(create_request("add", tmp_path / "run", start=runs["sort"], digits=1))
+
+
+def test_numbers_are_drawn_from_whole_range() -> None:
+    sequences = sample_sequences(10_000, torch.Generator().manual_seed(0))
+    assert sequences.shape == (10_000, 5) and sequences.min() == 0 and sequences.max() == 100
+    for number in (0, 50, 100):  # five equal numbers, or nearly
+        assert ((sequences - number).abs().amax(1) < 2).any(), number
+    assert (sequences.amax(1) - sequences.amin(1) > 90).float().mean() > 0.1
 
 
 def test_lstm_trains_in_bfloat16(tmp_path: Path) -> None:

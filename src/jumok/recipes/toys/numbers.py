@@ -79,8 +79,13 @@ def create_numbers_task(
 
 
 def sample_sequences(count: int, generator: torch.Generator) -> Float[Tensor, "sequence number"]:
-    """Draw sequences of 5 numbers from 0 to 100."""
-    return LOWEST + torch.rand(count, LENGTH, generator=generator) * (HIGHEST - LOWEST)
+    """Draw sequences of 5 numbers from 0 to 100: from five equal numbers to any five, often at the ends of the range.
+
+    Five independent numbers would almost never be all equal or all near an end, where the model would then be wrong.
+    """
+    centre, spread = (torch.rand(count, 1, generator=generator) * (HIGHEST - LOWEST) for _ in range(2))
+    numbers = LOWEST + centre + spread * (2 * torch.rand(count, LENGTH, generator=generator) - 1)
+    return numbers.clamp(LOWEST, HIGHEST)
 
 
 def compute_squared_error(model: nn.Module, batch: Batch) -> Tensor:
