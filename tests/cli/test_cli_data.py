@@ -82,7 +82,7 @@ def test_get_where_verify_remove(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["get"], "Missing argument 'NAME...'"),
-        (["get", "smolm2"], "did you mean smollm2, minilm?"),
+        (["get", "smolm2"], "did you mean smollm2?"),
         (["get", "gpt2-tokenizer", "nothing-such"], "unknown catalogue entry 'nothing-such'"),
         (["where", "smollm2"], "smollm2 is not in the cache; download it with: jumok data get smollm2"),
         (["verify", "smollm2"], "smollm2 is not in the cache; download it with: jumok data get smollm2"),

@@ -28,8 +28,9 @@ def test_lines_are_in_the_language_of_the_reader(
     choose_language(None)
     CommandOutput().print("as it is")
     CommandOutput().warn("attention")
+    CommandOutput().warn("no Korean")
     printed = capsys.readouterr()
-    assert printed.out == "하나\none\nas it is\n" and printed.err == "jumok: attention\n"
+    assert printed.out == "하나\none\nas it is\n" and printed.err == "jumok: 어텐션\njumok: no Korean\n"
 
 
 def test_columns_with_hangul_are_aligned_and_texts_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
