@@ -125,12 +125,14 @@ def test_attention_is_cheaper_than_a_recurrent_layer_up_to_its_width() -> None:
     assert layers[0].milliseconds is None
 
 
-def test_measurement_gives_times_for_all_layers() -> None:
+def test_measurement_gives_times_for_all_layers(tmp_path: Path) -> None:
     report = report_cost(CONFIGS["gpt2"].replace(length=16), 16, measure=True)
     assert all(
         layer.milliseconds and layer.measured_longer and layer.measured_wider for layer in report.numbers["layers"]
     )
     assert len(report.tables[-1].columns) == 10
+    picture = report.save_picture(tmp_path / "times.svg", "ko").read_text(encoding="utf-8")
+    assert all(f"{name}, {kind}" in picture for name in ("RNN", "셀프 어텐션") for kind in ("측정", "이론"))
 
 
 def test_what_does_not_fit_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:

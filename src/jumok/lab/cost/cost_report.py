@@ -88,7 +88,8 @@ def report_cost(
         TEXTS("square", share=share),
     ]
     exceptions = list(_list_growth_exceptions(layers))
-    return Result(numbers, tables, sentences, exceptions, partial(_draw_layers, config.width))
+    draw = partial(_draw_times, layers, layer_tokens, config.width) if measure else partial(_draw_layers, config.width)
+    return Result(numbers, tables, sentences, exceptions, draw)
 
 
 def _build_count_table(cost: ModelCost) -> Table:
@@ -173,6 +174,19 @@ def _draw_layers(width: int, target: str | Path, language: str) -> Path:
     }
     labels = TEXTS.select("layer_picture", language, width=width)
     return save_line_plot(series, target, title=labels["title"], across=labels["across"], vertical=labels["vertical"])
+
+
+def _draw_times(layers: Sequence[LayerGrowth], tokens: int, width: int, target: str | Path, language: str) -> Path:
+    """Draw the measured times for the length and for twice the length, and the times that the operations predict."""
+    labels = TEXTS.select("time_picture", language, width=width)
+    series: dict[str, list[tuple[float, float]]] = {}
+    for layer in layers:
+        assert layer.milliseconds is not None and layer.measured_longer is not None
+        name = LAYER_NAMES[layer.name].select(language)
+        begin = (tokens, layer.milliseconds)
+        for kind, factor in (("measured", layer.measured_longer), ("theory", layer.longer)):
+            series[f"{name}, {labels[kind]}"] = [begin, (2 * tokens, layer.milliseconds * factor)]
+    return save_line_plot(series, target, title=labels["title"], across=labels["across"], vertical="ms")
 
 
 def _draw_growth(config: Config, tokens: int | None, batch: int, target: str | Path, language: str) -> Path:
