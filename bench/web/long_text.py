@@ -96,10 +96,12 @@ def measure(model: str, text: Path, threads: int) -> None:
 def follow(client: Client, model: str) -> None:
     """Ask for the run and, as the page does, for what it shows."""
     begun = client.begin("run", model=model)
-    while True:
-        head = client.receive()
-        if head.get("answer") == begun:
-            break
+    shown = 0
+    while (head := client.receive()).get("answer") != begun:
+        if "layer" in head:
+            shown += 1
+            if shown == 1 or shown % 10 == 0:
+                client.note(f"layer {shown} shown")
     run = head["body"]
     client.note(f"run of {len(run['source'])} tokens answered")
     number, sites = run["run"], run["sites"]

@@ -13,7 +13,7 @@ import { GuideState } from "./guide/guide";
 import { MeasurementState } from "./measurement";
 import { type LinkState, readFragment, writeFragment } from "./link";
 import { TileStore } from "./map/tiles";
-import type { Asks, Edit, Hello, Language, Pass, Progress, Shown, State } from "./protocol";
+import type { Asks, Edit, Hello, Language, LayerPreview, Pass, Progress, Shown, State } from "./protocol";
 import { RunState } from "./run";
 import { checkSelection, SelectionState } from "./selection";
 import { AskError, type Client, type Reply } from "./wire/client";
@@ -132,15 +132,21 @@ export class App {
     }
   }
 
-  /** Ask for something that takes long, and show its progress. */
-  async work<Name extends keyof Asks>(name: Name, fields: Asks[Name]["fields"]): Promise<Reply<Name>> {
+  /** Ask for something that takes long, and show its progress. `onLayer` receives what a slow run has computed. */
+  async work<Name extends keyof Asks>(
+    name: Name,
+    fields: Asks[Name]["fields"],
+    onLayer?: (layer: LayerPreview, thumbnails: Uint8Array) => void,
+  ): Promise<Reply<Name>> {
     let own = 0;
     try {
       return await this.client.ask(
         name,
         fields,
-        (report) => {
-          if (this.task.value?.id === own) this.task.value = { id: own, name, report };
+        (report, buffers) => {
+          if (this.task.value?.id !== own) return;
+          if (report.layer) onLayer?.(report.layer, buffers[0]);
+          else this.task.value = { id: own, name, report };
         },
         (id) => {
           own = id;

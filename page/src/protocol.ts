@@ -526,12 +526,21 @@ export interface Failure {
   reason: Reason;
 }
 
+/** An attention that a slow run has computed. Buffer: as that of `thumbnails`, from a part of the rows. */
+export interface LayerPreview {
+  name: string;
+  heads: number;
+  rows: number;
+  columns: number;
+}
+
 /** The head of the message how far an ask is. */
 export interface Progress {
   progress: AskId;
   done: number;
   total: number; // 0: not known
   stage: string; // such as "loading" or "running"; the page translates it
+  layer?: LayerPreview | null;
 }
 
 /** Pushed by the session, for example when `widget.edits` is set in Python. */

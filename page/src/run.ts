@@ -15,6 +15,12 @@ export interface Thumbnail {
   columns: number;
 }
 
+/** An attention that a slow run has computed. */
+export interface Preview {
+  name: string;
+  heads: Thumbnail[];
+}
+
 /** What a run shows first. */
 interface RunOptions {
   selection?: Selection;
@@ -28,6 +34,8 @@ export class RunState {
   readonly chosen = signal<string | null>(null);
   readonly model = computed(() => this.chosen.value ?? this.current.value?.model.name ?? this.app.hello.value?.model ?? "");
   readonly thumbnails = signal<Map<string, Thumbnail>>(new Map());
+  /** The attentions that a slow run has computed; empty when it has finished. */
+  readonly previews = signal<Preview[]>([]);
   readonly facts = signal<Map<string, HeadFacts>>(new Map());
   /** Why the heads have no kinds; empty if they do, or will. */
   readonly noKinds = signal("");
@@ -47,16 +55,22 @@ export class RunState {
     const { app } = this;
     app.failure.value = null;
     try {
-      const { body, buffers } = await app.work("run", {
+      const fields = {
         model,
         text,
         answer: app.desk.answer.value?.number,
         edits: app.edits.current.value,
         generate: options.generate ?? 0,
+      };
+      this.previews.value = [];
+      const { body, buffers } = await app.work("run", fields, ({ name, heads, rows, columns }, bytes) => {
+        const thumbnails = splitThumbnails(bytes, heads, rows, columns);
+        this.previews.value = [...this.previews.value, { name, heads: thumbnails }];
       });
       this.show(body, buffers, options);
       return true;
     } catch (error) {
+      if (!(error instanceof AskError && error.isSuperseded)) this.previews.value = [];
       const isCancelled = error instanceof AskError && error.reason === "cancelled";
       if (isCancelled && !this.current.value) app.failure.value = app.words.value.cancelledFirst;
       app.fail(error);
@@ -99,12 +113,14 @@ export class RunState {
   private show(run: Run, buffers: Uint8Array[], options: RunOptions): void {
     const { app } = this;
     const before = this.current.value;
+    const previews = this.previews.value;
     const isSameModel = before?.model.name === run.model.name && before.sites.length === run.sites.length;
     const isSameText = isSameModel && nameInput(before) === nameInput(run);
     batch(() => {
       if (run.image) this.pictureBytes = buffers[run.image.png].slice();
       const isFirstEdit = !before?.edited && run.edited;
       this.current.value = run;
+      this.previews.value = [];
       this.chosen.value = null;
       app.edits.current.value = run.edits;
       if (options.shown && (run.edited || options.shown === "clean")) app.shown.value = options.shown;
@@ -112,7 +128,7 @@ export class RunState {
       else if (isFirstEdit) app.shown.value = "edited";
       if (!isSameText) {
         this.soundKey.value++;
-        this.thumbnails.value = new Map();
+        this.thumbnails.value = this.readPreviews(run, previews);
         this.effects.value = {};
         app.measurement.forgetTokens();
         app.selection.forgetOthers();
@@ -131,6 +147,12 @@ export class RunState {
     if ((!isSameText || this.facts.value.size === 0) && app.can("kinds")) void this.classify();
     if (app.hello.value?.carrier === "file") void this.loadStoredEffects(run);
     app.announcement.value = app.words.value.runDone(run.source.length, run.sites.length, run.edits.length);
+  }
+
+  /** The previews are shown until the thumbnails are loaded. */
+  private readPreviews(run: Run, previews: Preview[]): Map<string, Thumbnail> {
+    const sites = new Map(run.sites.map(({ name }, site) => [name, site]));
+    return new Map(previews.flatMap(({ name, heads }) => heads.map((thumbnail, head) => [headKey(sites.get(name) ?? -1, head), thumbnail])));
   }
 
   /** Show the effects that were measured before the file was saved. */
@@ -156,11 +178,7 @@ export class RunState {
         const { body, buffers } = await this.app.client.ask("thumbnails", { run: run.run, show: pass, site, size: THUMBNAIL_CELLS });
         if (this.current.value !== run) return;
         const loaded = new Map(this.thumbnails.value);
-        const size = body.rows * body.columns;
-        for (let head = 0; head < body.heads; head++) {
-          const bytes = buffers[0].slice(head * size, (head + 1) * size);
-          loaded.set(headKey(site, head), { bytes, rows: body.rows, columns: body.columns });
-        }
+        splitThumbnails(buffers[0], body.heads, body.rows, body.columns).forEach((thumbnail, head) => loaded.set(headKey(site, head), thumbnail));
         this.thumbnails.value = loaded;
       } catch (error) {
         this.app.fail(error);
@@ -205,6 +223,11 @@ export class RunState {
       this.app.fail(error);
     }
   }
+}
+
+function splitThumbnails(bytes: Uint8Array, heads: number, rows: number, columns: number): Thumbnail[] {
+  const size = rows * columns;
+  return Array.from({ length: heads }, (_, head) => ({ bytes: bytes.slice(head * size, (head + 1) * size), rows, columns }));
 }
 
 function nameInput({ source, target }: Run): string {

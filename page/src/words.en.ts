@@ -113,6 +113,7 @@ export const en = {
   } as Record<string, string>,
   stacks: {} as Record<string, string>,
   kindPending: "classifying …",
+  layersSoFar: (count: number) => `${count} ${count === 1 ? "layer" : "layers"} computed so far, from a part of the rows`,
   kindsOfSample: (sampled: number, tokens: number) => `Kinds are estimated from a sample of ${sampled} of ${tokens.toLocaleString("en")} tokens.`,
   kindName: "kind",
   entropyName: "entropy",

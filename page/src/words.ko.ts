@@ -99,6 +99,7 @@ export const ko: Words = {
   },
   stacks: { encoder: "인코더", decoder: "디코더", "decoder, cross-attention": "디코더, 교차 어텐션" },
   kindPending: "분류하는 중 …",
+  layersSoFar: (count) => `지금까지 계산한 층 ${count}개(일부 행으로 그림)`,
   kindsOfSample: (sampled: number, tokens: number) => `종류는 토큰 ${tokens.toLocaleString("ko")}개 가운데 ${sampled}개를 표본으로 뽑아 추정했습니다.`,
   kindName: "종류",
   entropyName: "엔트로피",

@@ -29,6 +29,7 @@ class PageClient:
         self.session = session
         self.messages: queue.Queue[Message] = queue.Queue()
         self.progress: list[dict[str, Any]] = []
+        self.previews: list[tuple[dict[str, Any], bytes]] = []
         self.states: list[dict[str, Any]] = []
         self._ids = itertools.count(1)
         self._answers: dict[Any, Message] = {}
@@ -49,7 +50,9 @@ class PageClient:
         while ask_id not in self._answers:
             message = self.messages.get(timeout=SECONDS)
             head = message.head
-            if "progress" in head:
+            if "layer" in head:
+                self.previews.append((head["layer"], message.buffers[0]))
+            elif "progress" in head:
                 self.progress.append(head)
             elif "state" in head:
                 self.states.append(head["state"])

@@ -12,6 +12,7 @@ from page_client import PageClient
 import jumok
 from jumok.attention import mask as masks
 from jumok.lens import Ablate, KnockOut, Patch, Remask, Scale
+from jumok.web import opened_model
 from jumok.web.session import Session, Start
 
 TEXT = "the cat sat; the cat"
@@ -36,6 +37,26 @@ def test_predictions_are_the_softmax_of_the_logits(client) -> None:
     assert run["clean"][-1]["actual"] is None
     assert run["clean"][-1]["candidates"][0]["label"] == "␣"
     assert run["edited"] is None and run["change"] is None
+
+
+def test_a_slow_run_shows_each_layer_as_soon_as_it_is_computed(client, monkeypatch) -> None:
+    text = "one two; one two"
+    monkeypatch.setattr(opened_model, "PREVIEW_SECONDS", 0)
+    client.previews.clear()
+    client.ask("run", model="tiny", text=text, edits=[])
+    assert [layer["name"] for layer, _ in client.previews] == ["blocks.0.attention", "blocks.1.attention"]
+    with jumok.Lens("tiny") as lens:
+        capture = lens.run(text)
+    for number, (layer, thumbnails) in enumerate(client.previews):
+        assert (layer["heads"], layer["rows"], layer["columns"]) == (2, len(text), len(text))
+        weights = torch.stack([capture.weights(number, head) for head in range(2)])
+        expected = (255 * weights.double().sqrt()).round().to(torch.uint8)
+        assert thumbnails == expected.numpy().tobytes()
+    client.previews.clear()
+    client.ask("run", model="tiny", text=text, edits=[])  # the pass is kept
+    monkeypatch.setattr(opened_model, "PREVIEW_SECONDS", 60)
+    client.ask("run", model="tiny", text=f"{text} x", edits=[])
+    assert client.previews == []
 
 
 def test_run_describes_model_and_sites(client) -> None:

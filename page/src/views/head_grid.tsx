@@ -6,7 +6,7 @@ import { buildPixels, KIND_COLOURS, KINDS } from "../colour";
 import { ablates, describeHead, formatSigned, shortenSite } from "../describe";
 import { Help } from "../guide/help";
 import type { Run } from "../protocol";
-import { headKey, type Thumbnail } from "../run";
+import { headKey, type Preview, type Thumbnail } from "../run";
 import { useReveal } from "./hooks";
 
 interface Head {
@@ -18,6 +18,7 @@ export function HeadGrid() {
   const app = useApp();
   const words = app.words.value;
   const run = app.run.current.value;
+  const previews = app.run.previews.value;
   const orders: HeadOrder[] = ["model", "kind", "entropy", "effect", "similar"];
   return (
     <nav class="jk-heads jk-panel" aria-label={words.headsTitle}>
@@ -43,8 +44,15 @@ export function HeadGrid() {
           </select>
         </label>
       </div>
-      <div class="jk-grid">{run && (app.order.value === "model" ? <Layers app={app} run={run} /> : <Sorted app={app} run={run} />)}</div>
-      {run && <KindLegend app={app} />}
+      {previews.length > 0 && <small role="status">{words.layersSoFar(previews.length)}</small>}
+      <div class="jk-grid">
+        {previews.length > 0 ? (
+          <Previews app={app} previews={previews} />
+        ) : (
+          run && (app.order.value === "model" ? <Layers app={app} run={run} /> : <Sorted app={app} run={run} />)
+        )}
+      </div>
+      {run && previews.length === 0 && <KindLegend app={app} />}
     </nav>
   );
 }
@@ -85,6 +93,29 @@ function Layers({ app, run }: { app: App; run: Run }) {
         </section>
       ))}
     </>
+  );
+}
+
+/** The layers of a slow run that are computed; heads cannot be chosen before it has finished. */
+function Previews({ app, previews }: { app: App; previews: Preview[] }) {
+  const { size, lineWidth } = chooseSize(Math.max(...previews.map(({ heads }) => heads.length)));
+  return (
+    <section data-previews>
+      {previews.map(({ name, heads }, layer) => (
+        <div class="jk-layer" key={layer}>
+          <span class="jk-layer-name" title={name}>
+            {layer}
+          </span>
+          <div class="jk-layer-heads" style={{ maxWidth: `${lineWidth}px` }}>
+            {heads.map((thumbnail, head) => (
+              <span class="jk-head" key={head}>
+                <ThumbnailCanvas app={app} thumbnail={thumbnail} size={size} />
+              </span>
+            ))}
+          </div>
+        </div>
+      ))}
+    </section>
   );
 }
 

@@ -34,7 +34,7 @@ export class AskError extends Error {
 interface Pending {
   resolve(reply: Reply<any>): void;
   reject(error: AskError): void;
-  onProgress?: (report: Progress) => void;
+  onProgress?: (report: Progress, buffers: Buffers) => void;
 }
 
 export class Client {
@@ -60,7 +60,7 @@ export class Client {
   ask<Name extends keyof Asks>(
     name: Name,
     fields: Asks[Name]["fields"],
-    onProgress?: (report: Progress) => void,
+    onProgress?: (report: Progress, buffers: Buffers) => void,
     onId?: (id: number) => void,
   ): Promise<Reply<Name>> {
     const id = ++this.lastId;
@@ -88,7 +88,7 @@ export class Client {
     const pending = this.pending.get(id);
     if (!pending) return;
     if (head.progress !== undefined) {
-      pending.onProgress?.(head as Progress);
+      pending.onProgress?.(head as Progress, buffers);
       return;
     }
     this.pending.delete(id);

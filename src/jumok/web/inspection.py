@@ -26,7 +26,7 @@ from .input_media import Picture, Sound, draw_picture, get_sound
 from .maps import predictions
 from .maps.site_maps import SiteMap, describe_sites, locate_edits_in_windows
 from .model_pack import explain_missing_engine
-from .opened_model import OpenedModel, Pass, get_clean_pass, run_pass, watch_taps
+from .opened_model import OpenedModel, Pass, ShowLayer, get_clean_pass, run_pass, watch_taps
 
 if TYPE_CHECKING:
     from .folder_questions import AnsweredPrompt
@@ -217,6 +217,7 @@ def inspect_model(
     *,
     begin: float = 0.0,
     answered: AnsweredPrompt | None = None,
+    show_layer: ShowLayer | None = None,
 ) -> Inspection:
     """Run a model on an input without and with edits. The clean pass of the last input is not computed again.
 
@@ -226,6 +227,7 @@ def inspect_model(
         progress: An exception that it raises stops the run.
         begin: Of a recording, the second at which the part that the model reads begins.
         answered: A prompt and its answer, which the model reads instead of the text.
+        show_layer: Receives the attentions of a slow pass while it goes on.
     """
     started_at = time.perf_counter()
     progress(0, 0, "reading")
@@ -241,7 +243,7 @@ def inspect_model(
             generated = answered.start
         if generate and answered is None and labelled.tokens and not labelled.target:
             labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
-        clean = get_clean_pass(opened, labelled, progress)
+        clean = get_clean_pass(opened, labelled, progress, show_layer)
         applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
         edited = run_pass(opened, labelled, applied, progress, clean) if applied else None
         edited_answer = _answer_again(opened, labelled, applied, notes, progress)

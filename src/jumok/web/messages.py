@@ -572,13 +572,23 @@ class Failure(Struct):
     reason: Reason
 
 
-class Progress(Struct):
+class LayerPreview(Struct):
+    """An attention that a slow run has computed. Buffer: as that of `thumbnails`, from a part of the rows."""
+
+    name: str
+    heads: int
+    rows: int
+    columns: int
+
+
+class Progress(Struct, omit_defaults=True):
     """The head of the message how far an ask is."""
 
     progress: AskId
     done: int
     total: int  # 0: not known
     stage: str  # such as "loading" or "running"; the page translates it
+    layer: LayerPreview | None = None
 
 
 class State(Struct, omit_defaults=True):
@@ -645,3 +655,9 @@ def build_failure(ask_id: Any, message: str, reason: Reason) -> Message:
 def build_progress(ask_id: Any, done: int, total: int, stage: str) -> Message:
     """Return the message that an ask makes progress."""
     return Message(msgspec.to_builtins(Progress(ask_id, done, total, stage)))
+
+
+def build_preview(ask_id: Any, layer: LayerPreview, thumbnails: bytes) -> Message:
+    """Return the message that a run has computed an attention."""
+    head = msgspec.to_builtins(Progress(ask_id, 0, 0, "running", layer))
+    return Message({**head, "buffers": [len(thumbnails)]}, (thumbnails,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.errors import ArgumentError, describe_type
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Capture, Edit, Lens
+from jumok.lens.capture.recorder import Recorder
 from jumok.lens.effects.metrics import extract_answer
 from jumok.lens.effects.residual_stream import STREAM_PARTS
 from jumok.lens.restart import read_versions
@@ -33,7 +35,8 @@ from jumok.tasks.transformers_input import locate_patches
 from .maps import predictions
 from .maps.predictions import Predictions
 from .maps.site_maps import SiteMap, build_site_maps
-from .messages import Effects, Kinds, Predicts
+from .maps.tiles import compute_thumbnails
+from .messages import Effects, Kinds, LayerPreview, Predicts
 from .model_list import ListedModel
 
 MAX_PREPARED = 4  # prepared inputs of a model that are kept; a model that answers generates its answer for each
@@ -41,7 +44,11 @@ MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
 MAX_STREAM_POSITIONS = 1536  # of the residual stream, which is several vectors for each position and block
 KEPT_BLOCKS = 10  # of a longer input the output of every tenth block is kept, and no outputs of heads
 
+PREVIEW_SECONDS = 1.0  # of a pass; faster ones are not shown before they are complete
+PREVIEW_CELLS = 40  # rows and columns of a thumbnail, as the page asks for
+
 AnyLoaded = Loaded | LoadedTransformers
+ShowLayer = Callable[[LayerPreview, bytes], None]
 
 _serial_numbers = itertools.count()
 
@@ -149,15 +156,19 @@ def _load(source: Any, tokenizer: object, notes: list[str]) -> AnyLoaded:
     raise ArgumentError(f"the page needs a model, or the name of one, not {describe_type(source)}")
 
 
-def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: StageProgress) -> Pass:
-    """Return the pass without edits; that of the last input is kept, unless the model was trained meanwhile."""
+def get_clean_pass(
+    opened: OpenedModel, labelled: LabelledInput, progress: StageProgress, show_layer: ShowLayer | None = None
+) -> Pass:
+    """Return the pass without edits; that of the last input is kept, unless the model was trained meanwhile. Of a slow
+    one, ``show_layer`` receives each attention as soon as it is computed."""
     versions = read_versions(opened.model)
     if opened.clean is not None:
         stored, stored_versions, clean = opened.clean
         is_same = len(stored.inputs) == len(labelled.inputs) and all(map(torch.equal, stored.inputs, labelled.inputs))
         if is_same and versions == stored_versions:
             return clean
-    clean = run_pass(opened, labelled, (), progress, None)
+    with contextlib.nullcontext() if show_layer is None else listen(_LayerWatcher(show_layer)):
+        clean = run_pass(opened, labelled, (), progress, None)
     opened.clean = labelled, versions, clean
     return clean
 
@@ -217,6 +228,26 @@ def watch_taps(check: Callable[[], None]) -> Iterator[None]:
     """Call a function at every attention that a model computes; an exception that it raises stops the model."""
     with listen(_TapWatcher(check)):
         yield
+
+
+class _LayerWatcher(Recorder):
+    """Sends thumbnails of each attention as soon as it is computed, once the model has been running for a while."""
+
+    def __init__(self, show_layer: ShowLayer) -> None:
+        super().__init__()
+        self.show_layer = show_layer
+        self.started_at = time.monotonic()
+
+    def __call__(self, site: str, tapped: Any) -> Any:
+        super().__call__(site, tapped)
+        name, _, word = site.rpartition(".")
+        if word == "logsumexp":  # it arrives last
+            attention = self.attentions.pop(name)
+            # attention inside windows of an image is put together when all are there
+            if attention.batch == 1 and time.monotonic() - self.started_at >= PREVIEW_SECONDS:
+                heads, _ = compute_thumbnails(SiteMap(attention), PREVIEW_CELLS, lambda: None, rows_per_cell=1)
+                self.show_layer(LayerPreview(name, *heads.shape), heads.tobytes())
+        return tapped
 
 
 class _TapWatcher(Listener):

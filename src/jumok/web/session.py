@@ -258,6 +258,7 @@ class Session:
             job.report,
             begin=self.start.begin if is_start else 0.0,
             answered=answered,
+            show_layer=job.show_layer,
         )
         answer = inspection.describe(), () if inspection.picture is None else (inspection.picture.png,)
         job.check()  # not after the run is published: the client must learn of it

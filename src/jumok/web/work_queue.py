@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .asks import Ask
-from .messages import Message, build_progress
+from .messages import LayerPreview, Message, build_preview, build_progress
 
 PROGRESS_SECONDS = 0.05  # between two progress messages of an ask
 JOIN_SECONDS = 10.0  # how long ``close`` waits for a computation that cannot be stopped, such as loading a model
@@ -43,6 +43,11 @@ class Job:
             return
         self._reported_at, self._stage = now, stage
         self.send(build_progress(self.ask.id, done, total, stage))
+
+    def show_layer(self, layer: LayerPreview, thumbnails: bytes) -> None:
+        """Send what a run has computed of a layer; raise ``Stopped`` if the job must stop."""
+        self.check()
+        self.send(build_preview(self.ask.id, layer, thumbnails))
 
 
 class WorkQueue:

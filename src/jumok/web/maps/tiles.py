@@ -71,14 +71,15 @@ def compute_tile(maps: Sequence[SiteMap], ask: TilesAsk, check: Check) -> tuple[
     return pool_maps(maps, ask.head, *edges, rows_per_cell, check, skip_first=ask.skip_first), is_preview
 
 
-def compute_thumbnails(site_map: SiteMap, size: int, check: Check) -> tuple[NDArray[numpy.uint8], bool]:
+def compute_thumbnails(
+    site_map: SiteMap, size: int, check: Check, rows_per_cell: int | None = None
+) -> tuple[NDArray[numpy.uint8], bool]:
     """Pool the maps of all heads of an attention, as bytes ``[head, row, column]``; also return whether only some rows
-    were read."""
+    were read, which ``rows_per_cell`` or the size of the maps limits."""
     rows = [*split_axis(site_map.queries, size), site_map.queries]
     columns = [*split_axis(site_map.keys, size), site_map.keys]
     weights = site_map.heads * site_map.queries * site_map.keys
-    rows_per_cell = None
-    if weights > EXACT_THUMBNAIL_WEIGHTS:
+    if rows_per_cell is None and weights > EXACT_THUMBNAIL_WEIGHTS:
         rows_per_cell = max(1, EXACT_THUMBNAIL_WEIGHTS // (site_map.heads * (len(rows) - 1) * site_map.keys))
     heads = [pool_maps([site_map], head, rows, columns, rows_per_cell, check) for head in range(site_map.heads)]
     largest_cell = max(end - begin for begin, end in pairwise(rows))
