@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,18 @@ MAP = "canvas[data-map][data-complete=true]"
 
 
 @contextmanager
-def serve_page(*arguments: str, folder: Path | None = None, command: str = "look") -> Iterator[str]:
+def serve_page(
+    *arguments: str, folder: Path | None = None, command: str = "look", program: Sequence[str] = ("-m", "jumok")
+) -> Iterator[str]:
     """Run ``jumok look ... --open`` as a process, and yield the address that it prints.
 
     Args:
         arguments: The model and its input.
         folder: The working folder of the process.
         command: The name of the command: "look" or "ask".
+        program: Arguments of Python that start the command line.
     """
-    words = [sys.executable, "-m", "jumok", command, *arguments, "--open", "--no-browser", "--port", "0"]
+    words = [sys.executable, *program, command, *arguments, "--open", "--no-browser", "--port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=environment
