@@ -62,7 +62,8 @@ def test_a_click_cuts_a_passage_and_the_model_answers_without_it(open_page: Open
     shown = open_page(answer_address, VERDICT)
     page = shown.page
     assert page.locator(".jk-question").inner_text() == QUESTION
-    assert page.locator(VERDICT).inner_text() in ("Supported", "Not supported")
+    assert page.locator("[data-quotation='boats.txt:1']").inner_text() == FILES["boats.txt"]
+    assert page.locator(VERDICT).last.inner_text() in ("Supported", "Not supported")  # of what the model writes
     locations = page.locator("ol:not(.jk-controls ol) > [data-passage] strong").all_inner_texts()
     assert sorted(locations) == ["boats.txt:1", "cats.txt:1", "owner.txt:1"] and locations[0] == "boats.txt:1"
     assert read_texts(shown)[0] == read_without(shown, [])
@@ -125,7 +126,7 @@ def test_cuts_are_edits_of_the_attention(open_page: OpenPage, answer_address: st
 def test_keyboard_korean_dark_and_narrow(open_page: OpenPage, answer_address: str) -> None:
     shown = open_page(answer_address, VERDICT, locale="ko-KR", color_scheme="dark")
     page = shown.page
-    assert page.locator(VERDICT).inner_text() in ("근거 있음", "근거 없음")
+    assert page.locator(VERDICT).last.inner_text() in ("근거 있음", "근거 없음")
     page.set_viewport_size({"width": 390, "height": 800})
     buttons = page.locator("[data-passage] button")
     for index in range(3):  # the newest click stops the older ones

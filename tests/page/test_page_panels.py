@@ -177,6 +177,10 @@ def test_a_slow_run_shows_its_layers_as_they_are_computed(open_page: OpenPage) -
 
 def test_progress_covers_nothing(wide: str, open_page: OpenPage) -> None:
     shown = open_page(wide)
+    shown.page.fill("textarea", "the cat sat; " * 9)  # long enough that the measurement is seen on any machine
+    shown.page.keyboard.press("Enter")
+    shown.page.wait_for_function("() => document.querySelectorAll('.jk-chip').length > 100")
+    shown.wait_for_map()
     shown.page.click("[data-view=effect]")
     shown.page.click("[data-action=measure-edges]")
     progress = shown.page.locator("header .jk-task-line")
