@@ -56,7 +56,7 @@ class ShownPage:
     def __init__(self, browser: Browser, **settings: Any) -> None:
         self.context = browser.new_context(viewport=SIZE, locale=settings.pop("locale", "en-US"), **settings)
         self.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        self.context.set_default_timeout(30_000)
+        self.context.set_default_timeout(60_000)  # two workers and their browsers may share two cores
         self.page: Page = self.context.new_page()
         self.problems: list[str] = []
         self.page.on("console", self._note_message)
