@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, ConsoleMessage, Page
+from playwright.sync_api import Browser, ConsoleMessage, Page, TimeoutError
 
 SIZE = {"width": 1280, "height": 800}
 MAP = "canvas[data-map][data-complete=true]"
@@ -127,15 +127,19 @@ class ShownPage:
             query: The row.
             key: The column.
         """
-        self.page.locator("canvas[data-map]").first.focus()
-        for pressed in ("Home", "PageUp", *["ArrowDown"] * query, *["ArrowRight"] * key):
-            self.page.keyboard.press(pressed)
-        self.page.wait_for_function(
-            "cells => cells.every((cell) => document.querySelector('.jk-value').textContent.includes(cell))"
-            " && !document.querySelector('.jk-value').textContent.endsWith('…')",
-            arg=[f"[{query}] → ", f"[{key}]: "],
-        )
-        return self.page.locator(".jk-value").inner_text()
+        for timeout in (10_000, 10_000, 60_000):  # a map that is drawn again meanwhile loses the focus
+            self.page.locator("canvas[data-map]").first.focus()
+            for pressed in ("Home", "PageUp", *["ArrowDown"] * query, *["ArrowRight"] * key):
+                self.page.keyboard.press(pressed)
+            with suppress(TimeoutError):
+                self.page.wait_for_function(
+                    "cells => cells.every((cell) => document.querySelector('.jk-value').textContent.includes(cell))"
+                    " && !document.querySelector('.jk-value').textContent.endsWith('…')",
+                    arg=[f"[{query}] → ", f"[{key}]: "],
+                    timeout=timeout,
+                )
+                return self.page.locator(".jk-value").inner_text()
+        raise AssertionError(f"the cursor did not reach row {query}, column {key}")
 
     def close(self) -> None:
         """Close the page, and fail if the console printed a problem."""

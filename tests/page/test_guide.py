@@ -195,7 +195,7 @@ def test_a_saved_file_has_the_strip_its_own_example_and_a_tour(
     shown.page.click("[data-action=tour]")
     shown.page.click(".jk-tour li >> nth=4")
     assert "saved file" in shown.page.locator(".jk-tour p").inner_text()
-    shown.page.keyboard.press("Escape")
+    shown.page.locator(".jk-tour button").last.press("Escape")  # a key reaches the tour only if the focus is in it
     shown.page.wait_for_selector(".jk-tour", state="detached")
     width = shown.page.evaluate("() => document.documentElement.scrollWidth")
     assert width <= 390

@@ -47,6 +47,7 @@ def test_a_saved_run_with_edits_has_both_sides_and_every_view(open_page: OpenPag
     shown.page.click("[data-action=every-head]")
     shown.page.wait_for_selector(".jk-every-head tr")
     shown.page.click("[data-view=map]")
+    shown.wait_for_map("difference")
     shown.point_at_cell(19, 7)
     shown.page.keyboard.press("Enter")
     shown.page.wait_for_selector(f'[data-cell-head="1.0"]:has-text("{edited[19, 7]:.4f}")')
