@@ -222,6 +222,7 @@ def test_everything_is_reached_by_keyboard_alone(address: str, open_page: OpenPa
     press("ArrowRight")
     assert shown.page.locator("[data-view=lines]").get_attribute("aria-selected") == "true"
     press("ArrowLeft")
+    shown.wait_for_map()
     tab_to("canvas[data-map]")
     press("ArrowLeft")
     press("Enter")
